@@ -13,7 +13,7 @@ use super::trap::Context;
 use super::{api, members, naps, process, restored, signals};
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::tx::{Failure, Tx, flags, waits};
+use crate::tx::{Failure, Tx, flags, held, waits};
 
 /// What a call of a failed transaction is answered.
 const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
@@ -48,7 +48,10 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     {
         return processes::client::change_ids(thread, call, class, context);
     }
-    if (may_wait(number) || may_sleep(number, &args) || waits::may_wait_for_descriptor(number))
+    if (may_wait(number)
+        || may_sleep(number, &args)
+        || waits::may_wait_for_descriptor(number)
+        || held::sends_signal(number))
         && handlers_are_waited_with(thread, call)
     {
         return processes::client::wait(thread, call, class, context);
@@ -234,8 +237,8 @@ fn may_wait(number: i64) -> bool {
     )
 }
 
-/// Whether a command that is one process so far waits by this call, and has handlers that signals would run meanwhile. (A
-/// command begins without any.)
+/// Whether a command that is one process so far waits by this call, or signals itself, and has handlers that would run then.
+/// (A command begins without any.)
 fn handlers_are_waited_with(thread: &mut Thread, call: &Call) -> bool {
     let session = thread.session.as_mut().filter(|session| session.is_command());
     let Some(session) = session else { return false };
@@ -250,6 +253,7 @@ fn handlers_are_waited_with(thread: &mut Thread, call: &Call) -> bool {
         libc::SYS_msgrcv => call.int(4) & libc::IPC_NOWAIT == 0,
         libc::SYS_mq_timedreceive => true,
         number if may_sleep(number, call.words()) => true,
+        number if held::sends_signal(number) => held::is_for_this_process(call),
         _ => thread::guarded(|| tx.waits_outside(call)).unwrap_or(false),
     }
 }

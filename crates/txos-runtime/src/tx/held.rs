@@ -647,6 +647,38 @@ fn may_kill(process: i32, signal: i32) -> Sys<()> {
     }
 }
 
+/// Whether a call sends a signal.
+pub fn sends_signal(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_kill
+            | libc::SYS_tkill
+            | libc::SYS_tgkill
+            | libc::SYS_rt_sigqueueinfo
+            | libc::SYS_rt_tgsigqueueinfo
+            | libc::SYS_pidfd_send_signal
+    )
+}
+
+/// Whether a call sends a signal to its own process only.
+pub fn is_for_this_process(call: &Call) -> bool {
+    let process = match call.number() {
+        libc::SYS_kill
+        | libc::SYS_tgkill
+        | libc::SYS_rt_sigqueueinfo
+        | libc::SYS_rt_tgsigqueueinfo => {
+            let number = call.int(0);
+            // It may be that of any of its threads.
+            let leader = if number > 0 { kernel::process_of_thread(number) } else { None };
+            Some(leader.unwrap_or(number))
+        }
+        libc::SYS_tkill => kernel::process_of_thread(call.int(0)),
+        libc::SYS_pidfd_send_signal => kernel::process_of_signal(call.int(0), call.uint(3)),
+        _ => None,
+    };
+    process == Some(kernel::own_process())
+}
+
 fn kill(held: &mut Held, process: i32, signal: i32) -> Sys<Asked> {
     // There is no group of the last number: the kernel says so.
     if !is_signal(signal) || process == kernel::own_process() || process == i32::MIN {

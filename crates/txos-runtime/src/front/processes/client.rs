@@ -440,8 +440,8 @@ pub fn change_ids(
     }
 }
 
-/// A command that is one process so far waits, and has handlers of signals: they are to run meanwhile, as natively, and as
-/// in a command of several.
+/// A command that is one process so far waits, or signals itself, and has handlers: they are to run, as natively, and as in a
+/// command of several.
 pub fn wait(
     thread: &mut Thread,
     call: &Call,
@@ -483,7 +483,8 @@ fn handle_what_has_come(thread: &Thread, call: &Call) -> Option<i64> {
             return Some(-i64::from(libc::EFAULT));
         }
     }
-    (!restarts || never_restarts(call.number())).then_some(-i64::from(libc::EINTR))
+    let ends = !restarts || never_restarts(call.number());
+    (ends && !tx::held::sends_signal(call.number())).then_some(-i64::from(libc::EINTR))
 }
 
 /// Whether a signal ends a call also if its handler has calls go on (`SA_RESTART`), as signal(7) says.

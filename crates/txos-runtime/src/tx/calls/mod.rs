@@ -21,6 +21,7 @@ mod xattrs;
 use super::Tx;
 use super::attrs::Object;
 use super::effects;
+use super::held;
 use super::ipc;
 use super::kernel::{Errno, Sys};
 use super::others;
@@ -56,8 +57,9 @@ impl Tx {
                 return self.ipc(&call);
             }
             Class::Held(_) if others::is_of_this_process(&call) => {}
+            Class::Held(_) if self.is_of_a_command() && held::is_for_this_process(&call) => {}
             Class::Held(_) if !only_asks(&call) && !self.is_of_a_command() => {
-                if sends_signal(call.number()) {
+                if held::sends_signal(call.number()) {
                     return self.hold_signal(&call);
                 }
                 if let Some(answer) = self.hold_call(&call)? {
@@ -109,19 +111,6 @@ impl Tx {
 /// A path argument. A null path is an empty one since Linux 6.11.
 fn path_or_empty(at: UserPtr<u8>, flags: i32) -> Sys<Vec<u8>> {
     if at.is_null() && flags & libc::AT_EMPTY_PATH != 0 { Ok(Vec::new()) } else { at.path() }
-}
-
-/// Whether a call sends a signal.
-fn sends_signal(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_kill
-            | libc::SYS_tkill
-            | libc::SYS_tgkill
-            | libc::SYS_rt_sigqueueinfo
-            | libc::SYS_rt_tgsigqueueinfo
-            | libc::SYS_pidfd_send_signal
-    )
 }
 
 /// Whether a call that is passed on changes nothing with these arguments.
