@@ -489,7 +489,10 @@ fn psql_asks_and_copies() {
             places.agree_throughout("psql", &script, files);
         }
         let dump = format!("{}/pg_dump -U postgres -h {host}", programs.display());
-        places.agree(&format!("{dump} -t native-{at} | grep -v restrict > dump; rm s.sql in"));
+        let dump = format!(
+            "{dump} -t native-{at} -f raw; grep -v restrict raw > dump; rm -f raw s.sql in"
+        );
+        places.agree_throughout("pg_dump", &dump, &["raw"]);
     }
     let ask = |what: &str| {
         let psql =
