@@ -468,7 +468,7 @@ fn psql_asks_and_copies() {
             (
                 &["out.csv"],
                 format!(
-                    "{psql} -c '\\copy (select i, md5(i::text) from generate_series(1, 50000) i) to out.csv csv'; cksum < out.csv"
+                    "rm -f out.csv; {psql} -c '\\copy (select i, md5(i::text) from generate_series(1, 50000) i) to out.csv csv'; cksum < out.csv"
                 ),
             ),
             (
@@ -480,7 +480,7 @@ fn psql_asks_and_copies() {
             (
                 &["told"],
                 format!(
-                    "printf 'begin;\\ncreate temp table t(a int);\\ninsert into t select generate_series(1, 1000);\\n\\\\o told\\n\
+                    "rm -f told; printf 'begin;\\ncreate temp table t(a int);\\ninsert into t select generate_series(1, 1000);\\n\\\\o told\\n\
                     select * from t;\\n\\\\o\\ncommit;\\nselect count(*) from t;\\n' > s.sql; {psql} -f s.sql"
                 ),
             ),
