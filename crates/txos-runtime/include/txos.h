@@ -211,8 +211,8 @@ struct txos_participant {
  * the transaction makes or changes. Where sys_xend() gives EINPROGRESS, it calls neither.
  *
  * The structure is copied; its name as well. Returns 0, or -1 with errno: EINVAL (not in a transaction), ECANCELED (it has
- * failed), EPERM (another thread began it, or another process, or it is a whole command), ENOTSUP (with TX_CHECKPOINT or
- * TX_PROCESSES). */
+ * failed), EPERM (another thread began it, or another process, or it is a whole command), ENOTSUP (with TX_CHECKPOINT,
+ * TX_PROCESSES or TX_KEEP_CREDENTIALS). */
 int txos_enlist(const struct txos_participant *participant);
 
 /* Where something else coordinates: does all of sys_xend() but the commit. Returns 0 if nothing but txos_finish(0), the end

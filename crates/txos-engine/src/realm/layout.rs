@@ -128,7 +128,7 @@ pub(super) struct Slot {
     /// Thread whose scheduling priority counts.
     pub thread: Note32,
     /// Bit 0: restarts cost nobody anything (a single call). Bit 1: it publishes without a journal.
-    /// Bit 2: its list says what it holds.
+    /// Bit 2: its list says what it holds. Bit 3: it defers. Bit 4: it stands back.
     pub flags: AtomicU32,
     pub reserved0: Note64,
 

@@ -59,7 +59,7 @@ pub fn call(
     seen: Option<&Credentials>,
     began: &Credentials,
 ) -> Option<(i64, Option<Credentials>)> {
-    if !began.can_take_others() {
+    if !began.can_take_others() || !kernel::can_keep_capabilities() {
         return None;
     }
     let present = Credentials::now();

@@ -138,6 +138,10 @@ fn refuse(session: &Session, call: &str) -> Result<(), Failure> {
         let what = "a transaction with TX_CHECKPOINT can't be decided with others: an abort puts back their memory as well";
         return Err(refusal(libc::ENOTSUP, &format!("{call}: {what}")));
     }
+    if plan & flags::KEEP_CREDENTIALS != 0 {
+        let what = "a transaction with TX_KEEP_CREDENTIALS can't be decided with others: they would have what it only seems to have given up";
+        return Err(refusal(libc::ENOTSUP, &format!("{call}: {what}")));
+    }
     if session.member.as_ref().is_some_and(|member| !member.began()) {
         let what = "only the thread that began the transaction can do that";
         return Err(refusal(libc::EPERM, &format!("{call}: {what}")));

@@ -144,6 +144,10 @@ impl Session {
 
     /// Credentials, limits and priorities after an abort: as before it, as far as the kernel lets a process do that.
     fn undo_settings(&mut self, why: &mut Failure) {
+        // What is undecided may stand: then nothing is taken back of what it gave up for good.
+        if why.errno == libc::EINPROGRESS {
+            self.restored.give_up();
+        }
         let lost = self.restored.put_back();
         if lost.is_empty() {
             return;
@@ -633,14 +637,16 @@ fn has_successor(tls: &Tls, thread: &Thread) -> bool {
 pub fn come_after(thread: &mut Thread) -> Result<(), Failure> {
     let Some(session) = thread.session.as_mut() else { return Ok(()) };
     let Some(tx) = session.tx.as_mut() else { return Ok(()) };
-    let Err(failure) = tx.come_after() else { return Ok(()) };
+    // The records are of who began.
+    let Err(failure) = session.restored.as_before(|| tx.come_after()) else { return Ok(()) };
     session.plan.went_out |= tx.went_out();
     thread.counters.unsupported += tx.unsupported();
     thread.counters.aborted += 1;
     (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
     if let Some(tx) = session.tx.take() {
         let failure = tx.naming_released(failure);
-        session.plan.again = tx.abort().or(session.plan.again);
+        let again = session.restored.as_before(|| tx.abort());
+        session.plan.again = again.or(session.plan.again.take());
         return Err(failure);
     }
     Err(failure)
@@ -682,7 +688,7 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
             if let Some(succession) =
                 thread.session.as_ref().and_then(|session| session.plan.succession.as_ref())
             {
-                succession.committed();
+                restored.as_before(|| succession.committed());
             }
             committed.failed.extend(restored.committed());
             if let Some(session) = thread.session.as_mut() {

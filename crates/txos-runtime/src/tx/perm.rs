@@ -114,7 +114,7 @@ impl Cred {
             mode >> 6
         } else if let Some(acl) = acl.filter(|_| mode & 0o070 != 0) {
             // (With a mode that gives the group nothing the kernel does not look at the ACL.)
-            acl_grants(acl, self, mode, gid)
+            acl_grants(acl, self, mode, gid, mask)
         } else if self.in_group(gid) {
             mode >> 3
         } else {
@@ -133,8 +133,9 @@ impl Cred {
     }
 }
 
-/// What a POSIX ACL (`system.posix_acl_access`) grants somebody who is not the owner.
-fn acl_grants(acl: &[u8], cred: &Cred, mode: u32, group: u32) -> u32 {
+/// What a POSIX ACL (`system.posix_acl_access`) grants somebody who is not the owner and wants `mask`: of groups, one has
+/// to grant all of it.
+fn acl_grants(acl: &[u8], cred: &Cred, mode: u32, group: u32, mask: u32) -> u32 {
     let entries = acl.get(4..).unwrap_or_default().chunks_exact(8).map(|e| {
         let half = |at: usize| u32::from(u16::from_le_bytes([e[at], e[at + 1]]));
         (half(0), half(2), u32::from_le_bytes([e[4], e[5], e[6], e[7]]))
@@ -155,7 +156,11 @@ fn acl_grants(acl: &[u8], cred: &Cred, mode: u32, group: u32) -> u32 {
             _ => false,
         };
         if member {
-            in_some = Some(in_some.unwrap_or(0) | perm & limit);
+            // The mask limits what was found, not what is looked for.
+            if perm & mask == mask {
+                return perm & limit;
+            }
+            in_some = Some(0);
         }
     }
     in_some.unwrap_or(mode & 7)
@@ -304,4 +309,32 @@ impl ProcessGlobals {
 
 fn kernel_access_through(path: &[u8], mask: u32) -> Sys<()> {
     kernel::access_at(libc::AT_FDCWD, path, mask, libc::AT_EACCESS).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ACL of these entries: tag, permissions, id.
+    fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut all = 2_u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            all.extend_from_slice(&tag.to_le_bytes());
+            all.extend_from_slice(&permissions.to_le_bytes());
+            all.extend_from_slice(&id.to_le_bytes());
+        }
+        all
+    }
+
+    /// As posix_acl_permission() in the kernel: one of the groups grants all of it, and the mask limits that one.
+    #[test]
+    fn one_group_grants_all_of_it() {
+        let cred = Cred { uid: 9, gid: 1, groups: vec![2], caps: 0 };
+        let list = acl(&[(1, 7, 0), (4, 0, 0), (8, 4, 1), (8, 2, 2), (16, 7, 0), (32, 0, 0)]);
+        let may = |mask| cred.may(0o100_670, 0, 0, mask, Some(&list));
+        assert!(may(mask::R) && may(mask::W) && !may(mask::R | mask::W) && !may(mask::X));
+        let limited = acl(&[(1, 7, 0), (4, 0, 0), (8, 6, 1), (8, 2, 2), (16, 4, 0), (32, 7, 0)]);
+        let may = |mask| cred.may(0o100_647, 0, 0, mask, Some(&limited));
+        assert!(may(mask::R) && !may(mask::W) && !may(mask::R | mask::W));
+    }
 }

@@ -1245,6 +1245,8 @@ static void kept_credentials(void) {
     CHECK(sys_xbegin(TX_KEEP_CREDENTIALS | TX_THREADS) == -1 && errno == EINVAL);
     CHECK(sys_xbegin(0) == 0 && sys_xbegin(TX_KEEP_CREDENTIALS) == -1 && errno == EINVAL && sys_xend() == 0);
     CHECK(pthread_create(&thread, NULL, begins, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    struct txos_participant other = {.size = sizeof other};
+    CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0 && txos_enlist(&other) == -1 && errno == ENOTSUP && sys_xend() == 0);
     void (*parts[])(void) = {
         keeps_for_an_abort, keeps_with_memory, gives_up_by_the_commit, keeps_nothing_over_fork,
         keeps_nothing_over_exec, keeps_nothing_over_vfork, keeps_nothing_with_a_thread, keeps_capabilities,

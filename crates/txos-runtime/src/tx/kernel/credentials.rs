@@ -230,6 +230,16 @@ impl Attachments {
     }
 }
 
+/// Whether the calling thread may have its permitted capabilities survive a change of users (`PR_SET_KEEPCAPS`).
+#[must_use]
+pub fn can_keep_capabilities() -> bool {
+    // SAFETY: it has no pointers, and changes nothing.
+    unsafe {
+        let keeps = sys!(SYS_prctl, libc::PR_GET_KEEPCAPS);
+        keeps.is_ok_and(|keeps| sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, keeps).is_ok())
+    }
+}
+
 /// Limits of the process for a resource: soft, hard. `new` is set, if it is given.
 ///
 /// # Errors
