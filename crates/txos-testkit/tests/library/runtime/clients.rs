@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use rustix::thread::UnshareFlags;
 use txos_testkit::tree::Tolerance;
 use txos_testkit::wait::until;
-use txos_testkit::{Done, Invocation, Lab, Running, Tree, require, require_some, skip};
+use txos_testkit::{Done, Invocation, Lab, Running, Tree, require, require_some, skip, system};
 
 use crate::program::{Linked, program};
 
@@ -83,6 +83,8 @@ const VIEWS: [View; 2] = [View::Overlay, View::Library];
 
 /// The same place several times: for what runs natively, and for each way into a transaction.
 struct Places {
+    /// What clients read of the machine, such as /etc/passwd, stays.
+    _stable: system::Guard,
     lab: Lab,
     native: Lab,
     overlay: Lab,
@@ -92,11 +94,12 @@ struct Places {
 
 impl Places {
     fn new() -> Places {
+        let stable = system::stable();
         let lab = Lab::in_memory();
         enter_network();
         let [native, overlay, library, thread] =
             ["native", "overlay", "library", "thread"].map(|name| lab.nested(name));
-        Places { lab, native, overlay, library, thread }
+        Places { _stable: stable, lab, native, overlay, library, thread }
     }
 
     fn of(&self, view: View) -> &Lab {
