@@ -1244,16 +1244,20 @@ static void kept_credentials(void) {
     CHECK(sys_xbegin(TX_KEEP_CREDENTIALS | TX_PROCESSES) == -1 && errno == EINVAL);
     CHECK(sys_xbegin(TX_KEEP_CREDENTIALS | TX_THREADS) == -1 && errno == EINVAL);
     CHECK(sys_xbegin(0) == 0 && sys_xbegin(TX_KEEP_CREDENTIALS) == -1 && errno == EINVAL && sys_xend() == 0);
-    CHECK(pthread_create(&thread, NULL, begins, NULL) == 0 && pthread_join(thread, NULL) == 0);
     struct txos_participant other = {.size = sizeof other};
     CHECK(sys_xbegin(TX_KEEP_CREDENTIALS) == 0 && txos_enlist(&other) == -1 && errno == ENOTSUP && sys_xend() == 0);
+    /* From here on the process may have two threads for a moment, so the parts run in others. */
+    CHECK(pthread_create(&thread, NULL, begins, NULL) == 0 && pthread_join(thread, NULL) == 0);
     void (*parts[])(void) = {
         keeps_for_an_abort, keeps_with_memory, gives_up_by_the_commit, keeps_nothing_over_fork,
         keeps_nothing_over_exec, keeps_nothing_over_vfork, keeps_nothing_with_a_thread, keeps_capabilities,
         keeps_for_what_is_held, keeps_a_users,
     };
+    /* One place for all parts, which this process clears up: they may not any more. */
+    scratch("");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         apart(parts[i]);
+    CHECK(unlink(scratch("users/f")) == 0 && rmdir(scratch("users")) == 0 && unlink(scratch("chowned")) == 0);
 }
 
 /* What is held is sent as who the thread was in the call: no more, and no less, than it was allowed then. */
