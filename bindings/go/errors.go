@@ -18,6 +18,12 @@ var (
 	// ErrFailed: publishing failed (no space, an I/O error) and was undone, or no transaction could be
 	// begun.
 	ErrFailed = errors.New("txos: failed")
+	// ErrNotProduced: what the transaction was to come after ([After]) did not commit; or, with the Errno ESRCH, there is
+	// nothing of that name.
+	ErrNotProduced = errors.New("txos: not produced")
+	// ErrAgain is for functions to return, also wrapped: what they need is not there yet. The function is called again, as
+	// after a conflict; with [After], when what it comes after has ended. It counts as a retry.
+	ErrAgain = errors.New("txos: again")
 	// ErrAborted: the context was done, or a Do within this one failed and its error was not passed on.
 	ErrAborted = errors.New("txos: aborted")
 	// ErrLibrary: libtxos.so is missing, or too old for this package.
@@ -65,6 +71,7 @@ const (
 	asked       = 1
 	conflict    = 2
 	unsupported = 3
+	producer    = 8
 )
 
 func kindOfAbort(reason uint32) error {
@@ -75,16 +82,22 @@ func kindOfAbort(reason uint32) error {
 		return ErrConflict
 	case unsupported:
 		return ErrUnsupported
+	case producer:
+		return ErrNotProduced
 	}
 	return ErrFailed
 }
 
-func kindOfBegin(errno syscall.Errno) error {
+func kindOfBegin(errno syscall.Errno, after bool) error {
 	switch errno {
 	case syscall.EAGAIN:
 		return ErrConflict
 	case syscall.ENOSYS, syscall.ENOTSUP:
 		return ErrUnsupported
+	case syscall.ESRCH, syscall.ECANCELED:
+		if after {
+			return ErrNotProduced
+		}
 	}
 	return ErrFailed
 }

@@ -25,6 +25,7 @@ static struct {
     int (*join)(int);
     long (*exclude)(const char *, const char *);
     const char *(*version)(void);
+    int (*name)(const char *);
 } lib;
 
 /* What this thread is in. */
@@ -52,6 +53,7 @@ static const char *bind_all(void *handle) {
         {"txos_share", &lib.share},
         {"sys_xjoin", &lib.join},
         {"txos_exclude", &lib.exclude},
+        {"txos_name", &lib.name},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(handle, functions[i].name);
@@ -81,10 +83,14 @@ int txos_go_load(const char *path, int already, char *why, size_t size) {
     return 0;
 }
 
-int txos_go_begin(int flags, uint64_t sequence, const int *flag) {
+int txos_go_name(const char *name) {
+    return lib.name(name) == 0 ? 0 : -errno;
+}
+
+int txos_go_begin(int flags, uint64_t sequence, const char *after, const int *flag) {
     if (here != TXOS_GO_OUTSIDE)
         return TXOS_GO_WITHIN;
-    if (lib.begin(flags, sequence) < 0)
+    if ((after ? lib.begin(flags, after) : lib.begin(flags, sequence)) < 0)
         return -errno;
     if (flag)
         lib.abort_if(flag);
@@ -168,6 +174,10 @@ int txos_go_resume(long id) {
         return -errno;
     here = id & 1 ? TXOS_GO_SPOILED : TXOS_GO_INSIDE;
     return 0;
+}
+
+int txos_go_here(void) {
+    return here;
 }
 
 int txos_go_inside(void) {

@@ -26,8 +26,10 @@ int txos_go_load(const char *path, int already, char *why, size_t size);
 /* How the calling thread's transaction came to be: 0: by this call; 1: it was there already. */
 enum { TXOS_GO_BEGUN, TXOS_GO_WITHIN };
 /* Begins, unless the thread is in a transaction of ours. Less than 0: -errno. `flag`, which may be NULL,
- * calls it off. */
-int txos_go_begin(int flags, uint64_t sequence, const int *flag);
+ * calls it off. `after`: what it comes after, one a line, or NULL. */
+int txos_go_begin(int flags, uint64_t sequence, const char *after, const int *flag);
+/* Gives the thread's next transaction a name, or, with NULL, takes it back. Returns 0, or -errno. */
+int txos_go_name(const char *name);
 /* A transaction within that of the thread has failed. */
 void txos_go_spoil(void);
 /* What became of it. LOST: the library knows why. */
@@ -54,6 +56,8 @@ int txos_go_resume(long id);
 /* How many files, or -errno. */
 long txos_go_exclude(const char *path, const char *suffix);
 
+/* What the thread is in. */
+int txos_go_here(void);
 int txos_go_inside(void);
 void txos_go_abort_reason(struct txos_go_abort *out);
 void txos_go_stats(struct txos_go_stats *out);

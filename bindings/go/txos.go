@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -34,7 +35,7 @@ const (
 //
 // Within a transaction of the same goroutine the function is part of that, with that one's settings
 // and context. If it fails there, the outer one can't commit any more, and returns ErrAborted if it
-// tries to.
+// tries to. It can't have a name or come after others of its own: then Do returns [ErrFailed], and the function is not called.
 //
 // The error is the function's own, or an *[Error].
 func Do(ctx context.Context, work func() error, options ...Option) error {
@@ -42,6 +43,19 @@ func Do(ctx context.Context, work func() error, options ...Option) error {
 		return err
 	}
 	settings := settingsOf(options)
+	if err := settings.check(); err != nil {
+		return err
+	}
+	if settings.known() {
+		// What is known of it between two attempts is the thread's.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		leave, err := settings.enter()
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	for attempt := 0; ; attempt++ {
 		if err := ctx.Err(); err != nil {
 			return called(err)
@@ -54,6 +68,25 @@ func Do(ctx context.Context, work func() error, options ...Option) error {
 			return called(ctx.Err())
 		}
 	}
+}
+
+// enter gives the thread's next transaction, in all of its attempts, its name, or none. What it returns says that there is no
+// further attempt: if it has not committed, it has failed for what comes after it.
+func (s *settings) enter() (leave func(), err *Error) {
+	if C.txos_go_here() != C.TXOS_GO_OUTSIDE {
+		return nil, &Error{Kind: ErrFailed, Errno: syscall.EINVAL, What: "a transaction within another one is part of that: " +
+			"it has no name, and comes after nothing, of its own"}
+	}
+	var name *C.char
+	if s.named {
+		name = C.CString(s.name)
+		defer C.free(unsafe.Pointer(name))
+	}
+	if failed := C.txos_go_name(name); failed != 0 {
+		errno := syscall.Errno(-failed)
+		return nil, &Error{Kind: ErrFailed, What: "a transaction could not be given its name: " + errno.Error(), Errno: errno}
+	}
+	return func() { C.txos_go_name(nil) }, nil
 }
 
 func called(err error) *Error {
@@ -70,12 +103,17 @@ func once(ctx context.Context, work func() error, settings *settings) (err error
 		flag = (*C.int)(C.calloc(1, C.size_t(unsafe.Sizeof(*flag))))
 		defer C.free(unsafe.Pointer(flag))
 	}
-	switch begun := C.txos_go_begin(C.int(settings.flags), C.uint64_t(settings.sequence), flag); {
+	var after *C.char
+	if len(settings.after) > 0 {
+		after = C.CString(strings.Join(settings.after, "\n"))
+		defer C.free(unsafe.Pointer(after))
+	}
+	switch begun := C.txos_go_begin(C.int(settings.flags), C.uint64_t(settings.sequence), after, flag); {
 	case begun == C.TXOS_GO_WITHIN:
 		return within(work), false
 	case begun < 0:
 		errno := syscall.Errno(-begun)
-		err := &Error{Kind: kindOfBegin(errno), What: words("a transaction could not be begun: " + errno.Error()), Errno: errno}
+		err := &Error{Kind: kindOfBegin(errno, after != nil), What: words("a transaction could not be begun: " + errno.Error()), Errno: errno}
 		return err, err.Kind == ErrConflict
 	}
 	returned := false
@@ -159,6 +197,9 @@ func ended(ctx context.Context, returned error) (err error, lost bool) {
 	}
 	if done := ctx.Err(); done != nil {
 		return called(done), false
+	}
+	if errors.Is(returned, ErrAgain) {
+		return &Error{Kind: ErrConflict, What: "the function asked to be called again: " + returned.Error(), Err: returned}, true
 	}
 	if returned != nil {
 		return returned, false

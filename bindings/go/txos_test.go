@@ -355,13 +355,18 @@ func TestContextEndsAWait(t *testing.T) {
 	write(t, file, "old")
 	good(t, txos.Do(background, func() error {
 		write(t, file, "mine")
-		answer := make(chan error)
+		var answer atomic.Pointer[error]
 		go func() {
 			ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 			defer cancel()
-			answer <- txos.Do(ctx, func() error { return os.WriteFile(file, []byte("other"), 0o644) })
+			err := txos.Do(ctx, func() error { return os.WriteFile(file, []byte("other"), 0o644) })
+			answer.Store(&err)
 		}()
-		if err := <-answer; !errors.Is(err, context.DeadlineExceeded) {
+		// One that waited would give way.
+		for answer.Load() == nil {
+			runtime.Gosched()
+		}
+		if err := *answer.Load(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		return nil
@@ -453,6 +458,53 @@ func TestOrdered(t *testing.T) {
 	done.Wait()
 	if text := read(t, file); text != "123" {
 		t.Error(text)
+	}
+}
+
+func TestNames(t *testing.T) {
+	nothing := func() error { return nil }
+	never := func() error { t.Error("it was begun"); return nil }
+	long := strings.Repeat("é", 128)
+	for _, option := range []txos.Option{
+		txos.Name(""), txos.Name("a\nb"), txos.Name(long), txos.Name("\xff"), txos.After("a", ""),
+	} {
+		if why := fails(t, txos.Do(background, never, option), txos.ErrFailed); why.Errno != syscall.EINVAL {
+			t.Error(why)
+		}
+	}
+	fails(t, txos.Do(background, never, txos.After("a"), txos.Ordered(1)), txos.ErrFailed)
+	good(t, txos.Do(background, func() error {
+		fails(t, txos.Do(background, never, txos.Name("a")), txos.ErrFailed)
+		fails(t, txos.Do(background, never, txos.After("a")), txos.ErrFailed)
+		return nil
+	}))
+	// A name is of one transaction.
+	good(t, txos.Do(background, nothing, txos.Name("p"), txos.After()))
+	for _, options := range [][]txos.Option{{txos.After("p")}, {txos.After("p"), txos.Name("p")}} {
+		if why := fails(t, txos.Do(background, never, options...), txos.ErrNotProduced); why.Errno != syscall.ESRCH {
+			t.Error(why)
+		}
+	}
+}
+
+func TestAgain(t *testing.T) {
+	file := filepath.Join(place(t), "file")
+	calls := 0
+	good(t, txos.Do(background, func() error {
+		calls++
+		write(t, file, fmt.Sprint(calls))
+		if calls < 3 {
+			return fmt.Errorf("too early: %w", txos.ErrAgain)
+		}
+		return nil
+	}))
+	if read(t, file) != "3" {
+		t.Error(read(t, file))
+	}
+	err := txos.Do(background, func() error { return txos.ErrAgain }, txos.Retries(1))
+	fails(t, err, txos.ErrConflict)
+	if !errors.Is(err, txos.ErrAgain) {
+		t.Error(err)
 	}
 }
 

@@ -21,6 +21,15 @@ export interface TransactionOptions {
   sequence?: bigint | number;
   /** Begins the sequence of the process group at `sequence`. */
   resetSequence?: boolean;
+  /** A name, by which others can come after the transaction, through all of its attempts: programs with `after`, commands with
+   * `txos run --after`. It has 255 bytes at the most, and no control characters. */
+  name?: string;
+  /** Comes after others that run already: transactions with these names, and commands with these names or ids. The function
+   * is called at once. Where it looks at what they have changed, it waits for their end, and it commits after them. If it has
+   * looked before, that is a conflict, and it is called again when they have ended; so it is when it calls {@link again}. If
+   * one of them does not commit, the transaction fails with {@link NotProducedError}; so it does at its beginning if there is
+   * nothing of a name, with the error number ESRCH. */
+  after?: string | readonly string[];
 }
 
 /** What a function may return that is a transaction: anything but a promise. */
@@ -33,7 +42,8 @@ export type Synchronous<T> = T extends PromiseLike<unknown> ? never : T;
  * Only synchronous functions take part. Those of `fs` that are asynchronous throw {@link AsynchronousError} in it,
  * and so does the transaction if the function returns a promise, or has started anything else asynchronous.
  *
- * Within a transaction it is part of that, with that one's options; if it fails, that one can't commit any more.
+ * Within a transaction it is part of that, with that one's options; if it fails, that one can't commit any more. It can't have a
+ * name, or come after others, of its own.
  *
  * @throws {TransactionError} why the transaction did not happen; nothing of it has
  */
@@ -52,6 +62,14 @@ export function pause<T>(work: () => T): T;
  * @throws {AbortedError} always, or {@link NotInTransactionError}
  */
 export function abort(why?: string): never;
+
+/**
+ * Leaves the function of the transaction, and has it called again, as after a conflict: what it needs is not there yet. One
+ * that comes after others is called when these have ended. It counts as a retry.
+ *
+ * @throws {ConflictError} always, or {@link NotInTransactionError}
+ */
+export function again(why?: string): never;
 
 /** What shows a transaction to workers: to be sent to one by `postMessage`, and given to {@link takePart} there. */
 export interface Ticket {
@@ -138,6 +156,8 @@ export class UnsupportedError extends TransactionError {}
 export class FailedError extends TransactionError {}
 /** `abort()`, or a transaction within this one failed and its exception was caught. */
 export class AbortedError extends TransactionError {}
+/** What the transaction was to come after did not commit; or, with the error number ESRCH, there is nothing of that name. */
+export class NotProducedError extends TransactionError {}
 /** `timeout` was over. */
 export class TimedOutError extends TransactionError {}
 /** Something asynchronous was called or started in the transaction. */

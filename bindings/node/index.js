@@ -7,7 +7,9 @@ const errors = require('./lib/errors.js');
 const guard = require('./lib/guard.js');
 const library = require('./lib/library.js');
 
-const { AbortedError, AsynchronousError, ConflictError, FailedError, NotInTransactionError, TimedOutError } = errors;
+const {
+  AbortedError, AsynchronousError, ConflictError, FailedError, NotInTransactionError, NotProducedError, TimedOutError,
+} = errors;
 
 // Flags of sys_xbegin().
 const DURABLE = 0x02;
@@ -15,6 +17,9 @@ const STRICT = 0x04;
 const NONBLOCK = 0x10;
 const ORDERED = 0x20;
 const ORDER_RESET = 0x40;
+const AFTER = 0x400;
+// A transaction that is not committed keeps its name, and what it comes after, for the next attempt.
+const RETRY = 0x1000;
 // A descriptor that an abort closes keeps its number until the program closes it.
 const MANAGED = 0x100;
 
@@ -29,7 +34,7 @@ const GONE = 2;
 const STARTED_SOMETHING = 3;
 const LATE = 4;
 
-const { EBUSY, ECANCELED } = require('os').constants.errno;
+const { EBUSY, ECANCELED, EINVAL } = require('os').constants.errno;
 
 /** The transaction that this thread is in, unless it is paused. */
 let here = null;
@@ -43,22 +48,34 @@ guard((name) => {
   throw here.refused;
 });
 
-const DEFAULTS = { flags: MANAGED | DURABLE, retries: 10, timeout: 0, sequence: undefined };
+const DEFAULTS = { flags: MANAGED | DURABLE, retries: 10, timeout: 0, second: undefined, name: null, known: false };
+
+/** As the library does. */
+function checkName(name) {
+  if (typeof name === 'string' && /^[^\u0000-\u001f\u007f-\u009f]+$/.test(name) && Buffer.byteLength(name) <= 255) return;
+  throw new TypeError(`txos: a name is text of 1 to 255 bytes without control characters, and not ${JSON.stringify(name)}`);
+}
 
 function settingsOf(options) {
   if (options === undefined) return DEFAULTS;
-  const known = ['durable', 'strict', 'nonblock', 'retries', 'timeout', 'sequence', 'resetSequence'];
-  for (const name of Object.keys(options)) {
-    if (!known.includes(name)) throw new TypeError(`txos: there is no option ${JSON.stringify(name)}`);
+  const all = ['durable', 'strict', 'nonblock', 'retries', 'timeout', 'sequence', 'resetSequence', 'name', 'after'];
+  for (const option of Object.keys(options)) {
+    if (!all.includes(option)) throw new TypeError(`txos: there is no option ${JSON.stringify(option)}`);
   }
   const { durable = true, strict = false, nonblock = false, retries = 10, timeout = 0, sequence, resetSequence = false } = options;
+  const { name, after = [] } = options;
+  const producers = typeof after === 'string' ? [after] : [...after];
+  for (const word of name === undefined ? producers : [name, ...producers]) checkName(word);
+  if (producers.length > 0 && sequence !== undefined) throw new TypeError('txos: a transaction comes after others, or has a sequence');
   if (!(retries >= 0)) throw new RangeError('txos: retries is to be a number from 0 on, or Infinity');
   if (!(timeout >= 0 && timeout <= 2 ** 31)) throw new RangeError('txos: timeout is to be milliseconds, 0 for none');
   if (resetSequence && sequence === undefined) throw new TypeError('txos: resetSequence needs a sequence');
   const flags =
     MANAGED | (durable ? DURABLE : 0) | (strict ? STRICT : 0) | (nonblock ? NONBLOCK : 0) |
     (sequence === undefined ? 0 : ORDERED) | (resetSequence ? ORDER_RESET : 0);
-  return { flags, retries, timeout, sequence: sequence === undefined ? undefined : BigInt(sequence) };
+  const place = (producers.length > 0 ? AFTER : 0) | (name !== undefined || producers.length > 0 ? RETRY : 0);
+  const second = producers.length > 0 ? producers.join('\n') : sequence === undefined ? undefined : BigInt(sequence);
+  return { flags: flags | place, retries, timeout, second, name: name ?? null, known: place !== 0 };
 }
 
 // Their bodies run when somebody awaits or iterates: after the transaction.
@@ -75,9 +92,21 @@ function check(work) {
 
 function transaction(work, options) {
   check(work);
-  if (here !== null) return within(work);
+  if (here !== null) return within(work, options);
   const lib = library();
   const settings = settingsOf(options);
+  if (!settings.known) return attempts(lib, work, settings);
+  const error = lib.name(settings.name);
+  if (error !== 0) throw new FailedError(`a transaction could not be given its name: ${getSystemErrorName(error)}`, { errno: -error });
+  try {
+    return attempts(lib, work, settings);
+  } finally {
+    // There is no further attempt: if it has not committed, it has failed for what comes after it.
+    lib.name(null);
+  }
+}
+
+function attempts(lib, work, settings) {
   for (let attempt = 0; ; attempt++) {
     try {
       return once(lib, work, settings);
@@ -95,9 +124,9 @@ function lost(error) {
   return error;
 }
 
-function once(lib, work, { flags, timeout, sequence }) {
-  const begun = sequence === undefined ? lib.begin(flags, timeout) : lib.begin(flags, timeout, sequence);
-  if (begun !== 0) throw lost(errors.ofBegin(-begun, lib.words()));
+function once(lib, work, { flags, timeout, second }) {
+  const begun = second === undefined ? lib.begin(flags, timeout) : lib.begin(flags, timeout, second);
+  if (begun !== 0) throw lost(errors.ofBegin(-begun, lib.words(), (flags & AFTER) !== 0));
   const own = { spoiled: false, refused: null, ticket: null };
   here = own;
   let result;
@@ -151,8 +180,13 @@ function reasonOf(lib, own, became, cause) {
 }
 
 /** A transaction within one is part of it. */
-function within(work) {
+function within(work, options) {
   const outer = here;
+  if (options !== undefined && settingsOf(options).known) {
+    throw new FailedError('a transaction within another one is part of that: it has no name, and comes after nothing, of its own', {
+      errno: EINVAL,
+    });
+  }
   try {
     const result = work();
     if (isThenable(result)) throw (outer.refused ??= promised());
@@ -269,6 +303,12 @@ function abort(why = 'the program aborted the transaction') {
   throw new AbortedError(why);
 }
 
+function again(why = 'what the transaction needs is not there yet') {
+  if (here === null) throw new NotInTransactionError('not in a transaction: there is nothing to begin again');
+  here.spoiled = true;
+  throw lost(new ConflictError(why));
+}
+
 function inTransaction() {
   return library().inTransaction();
 }
@@ -284,7 +324,7 @@ function libraryVersion() {
 
 const { TransactionError, UnsupportedError, LibraryError } = errors;
 module.exports = {
-  transaction, pause, abort, share, takePart, leaveOut, inTransaction, stats, libraryVersion,
-  TransactionError, ConflictError, UnsupportedError, FailedError, AbortedError, TimedOutError,
+  transaction, pause, abort, again, share, takePart, leaveOut, inTransaction, stats, libraryVersion,
+  TransactionError, ConflictError, UnsupportedError, FailedError, AbortedError, TimedOutError, NotProducedError,
   AsynchronousError, NotInTransactionError, LibraryError,
 };

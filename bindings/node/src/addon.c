@@ -33,6 +33,7 @@ static struct {
     int (*join)(int);
     long (*exclude)(const char *, const char *);
     const char *(*version)(void);
+    int (*name)(const char *);
 } lib;
 
 /* This thread's transactions: one in a pause of another is a level of its own. */
@@ -73,6 +74,7 @@ static const char *bind_all(void *handle) {
         {"txos_share", &lib.share},
         {"sys_xjoin", &lib.join},
         {"txos_exclude", &lib.exclude},
+        {"txos_name", &lib.name},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(handle, functions[i].name);
@@ -183,32 +185,66 @@ static void stop_timer(struct level *level) {
     level->timed = false;
 }
 
-/* begin(flags, timeout, sequence): 0, or -errno. Milliseconds, 0: no end; a BigInt, if there is one. */
+/* A string as UTF-8, to be freed; or null, also if there is no memory. */
+static char *string_of(napi_env env, napi_value value) {
+    size_t length = 0;
+    if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok)
+        return NULL;
+    char *made = malloc(length + 1);
+    if (made && napi_get_value_string_utf8(env, value, made, length + 1, &length) != napi_ok) {
+        free(made);
+        return NULL;
+    }
+    return made;
+}
+
+/* name(string or null): gives the thread's next transaction a name, or takes it back. 0, or -errno. */
+static napi_value name_it(napi_env env, napi_callback_info info) {
+    napi_value value;
+    napi_valuetype type = napi_null;
+    arguments(env, info, &value, 1);
+    napi_typeof(env, value, &type);
+    char *name = type == napi_string ? string_of(env, value) : NULL;
+    if (type == napi_string && !name)
+        return number(env, -ENOMEM);
+    int error = lib.name(name) == 0 ? 0 : errno;
+    free(name);
+    return number(env, -error);
+}
+
+/* begin(flags, timeout, second): 0, or -errno. Milliseconds, 0: no end; the sequence number, a BigInt, or what it comes after,
+ * one a line, if there is one. */
 static napi_value begin(napi_env env, napi_callback_info info) {
     napi_value values[3];
     int32_t flags = 0;
     double timeout = 0;
     uint64_t sequence = 0;
     bool whole;
+    napi_valuetype type = napi_undefined;
     size_t given = arguments(env, info, values, 3);
     napi_get_value_int32(env, values[0], &flags);
     napi_get_value_double(env, values[1], &timeout);
     if (given > 2)
+        napi_typeof(env, values[2], &type);
+    if (type == napi_bigint)
         napi_get_value_bigint_uint64(env, values[2], &sequence, &whole);
     if (depth == NESTED)
+        return number(env, -ENOMEM);
+    char *after = type == napi_string ? string_of(env, values[2]) : NULL;
+    if (type == napi_string && !after)
         return number(env, -ENOMEM);
     struct level *level = &levels[depth];
     level->called_off = 0;
     level->timed = level->member = false;
     level->paused = 0;
     int error = timeout > 0 ? start_timer(level, timeout) : 0;
-    if (error != 0)
-        return number(env, -error);
-    if (lib.begin(flags, sequence) < 0) {
+    if (error == 0 && (after ? lib.begin(flags, after) : lib.begin(flags, sequence)) < 0) {
         error = errno;
         stop_timer(level);
-        return number(env, -error);
     }
+    free(after);
+    if (error != 0)
+        return number(env, -error);
     lib.abort_if(&level->called_off);
     level->requests = requests(env);
     depth++;
@@ -389,7 +425,7 @@ NAPI_MODULE_INIT() {
         {"resume", resume},     {"why", why},         {"words", words},
         {"inTransaction", in_transaction},            {"version", version},
         {"stats", stats},       {"share", share},     {"hide", hide},
-        {"join", join},         {"exclude", exclude},
+        {"join", join},         {"exclude", exclude}, {"name", name_it},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         napi_value function;

@@ -153,6 +153,33 @@ test('options are checked', () => {
   assert.throws(() => txos.transaction(never, { retries: -1 }), RangeError);
   assert.throws(() => txos.transaction(never, { timeout: NaN }), RangeError);
   assert.throws(() => txos.transaction(never, { resetSequence: true }), TypeError);
+  for (const wrong of [{ name: '' }, { name: 'a\nb' }, { name: 7 }, { after: 'é'.repeat(128) }, { after: ['a', ''] }, { after: 'a', sequence: 1 }]) {
+    assert.throws(() => txos.transaction(never, wrong), TypeError);
+  }
+});
+
+test('a name is of one transaction', () => {
+  const never = () => assert.fail('it was called');
+  txos.transaction(() => write('1'), { name: 'p' });
+  for (const options of [{ after: 'p' }, { after: ['p'], name: 'p' }]) {
+    assert.throws(() => txos.transaction(never, options),
+      (error) => error instanceof txos.NotProducedError && error.errno === os.constants.errno.ESRCH && error.code === 'ERR_TXOS_NOT_PRODUCED');
+  }
+  txos.transaction(() => {
+    assert.throws(() => txos.transaction(never, { name: 'p' }), txos.FailedError);
+    assert.throws(() => txos.transaction(never, { after: 'p' }), txos.FailedError);
+    write('2');
+  });
+  assert.equal(read(), '2');
+});
+
+test('a function asks to be called again', () => {
+  let calls = 0;
+  txos.transaction(() => { write(String(++calls)); if (calls < 3) txos.again(); });
+  assert.equal(read(), '3');
+  assert.throws(() => txos.transaction(() => txos.again('too early'), { retries: 1 }),
+    (error) => error instanceof txos.ConflictError && error.message === 'too early');
+  assert.throws(() => txos.again(), txos.NotInTransactionError);
 });
 
 test('asynchronous functions of fs are refused', () => {

@@ -433,6 +433,51 @@ class Options(InPlace):
             with self.assertRaises(ValueError):
                 txos.transaction(sequence=wrong)
 
+    def test_names_are_checked(self):
+        for wrong in ({"name": ""}, {"name": "a\nb"}, {"after": "é" * 128}, {"after": ["a", ""]}, {"after": "a", "sequence": 1}):
+            with self.assertRaises(ValueError):
+                txos.transaction(**wrong)
+        with self.assertRaises(TypeError):
+            txos.transaction(after=[1])
+        with self.assertRaises(ValueError):
+            txos.transaction(keep_credentials=True, timeout=1)
+        with txos.transaction():
+            for inner in ({"name": "a"}, {"after": "a"}, {"keep_credentials": True}):
+                with self.assertRaises(ValueError), txos.transaction(**inner):
+                    self.fail("it was begun")
+            self.file.write_text("outer")
+        self.assertEqual(self.file.read_text(), "outer")
+
+    def test_a_name_is_of_one_transaction(self):
+        with txos.transaction(name="p"):
+            self.file.write_text("1")
+        for begin in ({"after": "p"}, {"after": "p", "name": "p"}):
+            with self.assertRaises(txos.NotProduced) as caught, txos.transaction(**begin):
+                self.fail("it was begun")
+            self.assertEqual(caught.exception.errno, errno.ESRCH)
+        # One whose beginning has failed has used up its name.
+        with txos.transaction():
+            with txos.paused(), self.assertRaises(txos.NotProduced), txos.transaction(after="p"):
+                self.fail("it was begun")
+        with txos.transaction(name="p"), txos.paused():
+            with self.assertRaises(txos.Failed) as caught, txos.transaction(after="p"):
+                self.fail("it was begun")
+            self.assertEqual(caught.exception.errno, errno.EDEADLK)
+
+    def test_a_function_asks_to_be_called_again(self):
+        calls = []
+
+        def early():
+            calls.append(1)
+            self.file.write_text(str(len(calls)))
+            if len(calls) < 3:
+                txos.again("too early")
+
+        txos.run(early)
+        self.assertEqual(self.file.read_text(), "3")
+        with self.assertRaisesRegex(txos.Conflict, "too early"):
+            txos.run(lambda: txos.again("too early"), retry=1)
+
     def test_a_file_that_is_left_over_leads_nowhere(self):
         with self.assertRaises(ValueError):
             with txos.transaction():

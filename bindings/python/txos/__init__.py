@@ -20,10 +20,19 @@ threads, and programs that are started in the block, do is not part of it
 Linux 5.11 or later on x86-64.
 """
 
-from ._errors import Aborted, Conflict, Failed, TimedOut, TransactionError, Unsupported
+from ._errors import (
+    Aborted,
+    Conflict,
+    Failed,
+    NotProduced,
+    TimedOut,
+    TransactionError,
+    Unsupported,
+)
 from ._transaction import (
     Participant,
     Stats,
+    again,
     atomic,
     in_transaction,
     leave_out,
@@ -37,7 +46,7 @@ from ._transaction import (
 __version__ = "0.1.0"
 
 # What a traceback shows is what a program catches.
-for _error in (Aborted, Conflict, Failed, TimedOut, TransactionError, Unsupported):
+for _error in (Aborted, Conflict, Failed, NotProduced, TimedOut, TransactionError, Unsupported):
     _error.__module__ = __name__
 del _error
 
@@ -45,11 +54,13 @@ __all__ = [
     "Aborted",
     "Conflict",
     "Failed",
+    "NotProduced",
     "Participant",
     "Stats",
     "TimedOut",
     "TransactionError",
     "Unsupported",
+    "again",
     "atomic",
     "in_transaction",
     "leave_out",

@@ -58,6 +58,10 @@ class TimedOut(Aborted):
     """The ``timeout`` of the transaction was over."""
 
 
+class NotProduced(TransactionError):
+    """What it was to come after (``after``) did not commit; or, with ``ESRCH``, there is nothing of that name."""
+
+
 def _again(kind: type[TransactionError], state: dict[str, object]) -> TransactionError:
     error = kind.__new__(kind)
     error.__dict__.update(state)
@@ -69,6 +73,7 @@ def _again(kind: type[TransactionError], state: dict[str, object]) -> Transactio
 ASKED = 1
 CONFLICT = 2
 UNSUPPORTED = 3
+PRODUCER = 8
 
 
 def of_abort(reason: int, errno: int, pid: int, what: str, path: str | None) -> TransactionError:
@@ -79,11 +84,13 @@ def of_abort(reason: int, errno: int, pid: int, what: str, path: str | None) -> 
         return Unsupported(what, path=path, errno=errno)
     if reason == ASKED:
         return Aborted(what, path=path, errno=errno)
+    if reason == PRODUCER:
+        return NotProduced(what, path=path, errno=errno)
     return Failed(what, path=path, errno=errno)
 
 
-def of_begin(errno: int, what: str) -> TransactionError:
-    """The exception for a transaction that could not be begun."""
+def of_begin(errno: int, what: str, *, is_after: bool = False) -> TransactionError:
+    """The exception for a transaction that could not be begun. ``is_after``: it was to come after others."""
     import errno as numbers
 
     if what == "no error":
@@ -92,4 +99,6 @@ def of_begin(errno: int, what: str) -> TransactionError:
         return Conflict(what, errno=errno)
     if errno in (numbers.ENOSYS, numbers.ENOTSUP):
         return Unsupported(what, errno=errno)
+    if is_after and errno in (numbers.ESRCH, numbers.ECANCELED):
+        return NotProduced(what, errno=errno)
     return Failed(what, errno=errno)

@@ -30,6 +30,10 @@ STRICT = 0x04
 NONBLOCK = 0x10
 ORDERED = 0x20
 ORDER_RESET = 0x40
+AFTER = 0x400
+KEEP_CREDENTIALS = 0x800
+#: A transaction that loses keeps its name, and what it comes after, for the next attempt.
+RETRY = 0x1000
 #: The number of a file that an abort closes stays taken until the program closes it.
 MANAGED = 0x100
 
@@ -82,6 +86,7 @@ class Library:
         self.finish = _function(handle, "txos_finish", ctypes.c_int, ctypes.c_int)
         self.share = _function(handle, "txos_share", ctypes.c_int)
         self.join = _function(handle, "sys_xjoin", ctypes.c_int, ctypes.c_int)
+        self.name = _function(handle, "txos_name", ctypes.c_int, ctypes.c_char_p)
         self.exclude = _function(
             handle, "txos_exclude", ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p
         )

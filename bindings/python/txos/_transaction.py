@@ -49,6 +49,15 @@ class Participant(Protocol):
         """The transaction is aborted."""
 
 
+def _check_name(name: str) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"a name is text, and not {name!r}")
+    # As the library does.
+    has_control = any(ord(c) < 32 or 127 <= ord(c) < 160 for c in name)
+    if has_control or not 1 <= len(name.encode()) <= 255:
+        raise ValueError(f"a name has 1 to 255 bytes, and no control characters: {name!r}")
+
+
 def _call_all(functions: Iterable[Callable[[], object]]) -> None:
     """Calls each; the first exception goes on when all were called."""
     first: BaseException | None = None
@@ -97,8 +106,16 @@ class transaction:
     block raises :class:`TimedOut`. Code that makes no such call is not interrupted.
     ``sequence``: commits in the order of this number, within the process group; with ``reset_sequence`` the
     group's sequence begins at it.
+    ``name``: by which others can come after it, programs with ``after`` and commands with ``txos run --after``.
+    ``after``: the name, or names, of what it comes after, which goes on already: other transactions, and commands (also by
+    id). The block begins at once, waits where it looks at what they have changed, and commits after them. If
+    one does not commit, :class:`NotProduced` is raised at the end; if there is none of a name, at the beginning, with
+    ``ESRCH``. If the block has looked at something before they changed it, that is a conflict.
+    ``keep_credentials``: what the block gives up for good, such as root's privileges by :func:`os.setuid`, it gives up by the
+    commit; an abort has it back. Needs a process of one thread, so it can't be had with ``timeout``.
 
-    Of a nested block the outer one's settings hold.
+    Of a nested block the outer one's settings hold. It can't have a name, come after others, or keep credentials
+    where the outer one does not.
     """
 
     def __init__(
@@ -110,6 +127,9 @@ class transaction:
         timeout: float | None = None,
         sequence: int | None = None,
         reset_sequence: bool = False,
+        name: str | None = None,
+        after: str | Iterable[str] = (),
+        keep_credentials: bool = False,
     ) -> None:
         if reset_sequence and sequence is None:
             raise TypeError("reset_sequence needs a sequence")
@@ -117,6 +137,13 @@ class transaction:
             raise ValueError("a sequence number has 64 bits")
         if timeout is not None and not timeout >= 0:
             raise ValueError("a timeout is a number of seconds")
+        if keep_credentials and timeout is not None:
+            raise ValueError("a timeout needs a thread, and credentials are kept in a process of one thread")
+        producers = (after,) if isinstance(after, str) else tuple(after)
+        if producers and sequence is not None:
+            raise ValueError("a transaction comes after others, or in the order of a number")
+        for word in producers if name is None else (name, *producers):
+            _check_name(word)
         self._flags = (
             _library.MANAGED
             | (_library.DURABLE if durable else 0)
@@ -124,8 +151,12 @@ class transaction:
             | (_library.NONBLOCK if nonblock else 0)
             | (_library.ORDERED if sequence is not None else 0)
             | (_library.ORDER_RESET if reset_sequence else 0)
+            | (_library.AFTER if producers else 0)
+            | (_library.KEEP_CREDENTIALS if keep_credentials else 0)
         )
         self._sequence = sequence or 0
+        self._name = name
+        self._producers = producers
         self._timeout = timeout
         self._timer: _Timer | None = None
         self._outer: transaction | None = None
@@ -137,6 +168,8 @@ class transaction:
         self._shown = -1
         #: What commits with it, or not at all.
         self._enlisted: list[Participant] = []
+        #: How often it was begun before, by a function.
+        self._attempt = 0
 
     def __enter__(self) -> transaction:
         if self._thread:
@@ -146,11 +179,13 @@ class transaction:
         self._spoiled = False
         self._shown = -1
         self._enlisted = []
-        if self._outer is None:
+        if self._outer is not None:
+            self._check_nested(self._outer)
+        else:
             process = os.getpid()
             self._timer = None if self._timeout is None else _Timer(self._timeout)
-            if lib.begin(self._flags, self._sequence) < 0:
-                error = of_begin(ctypes.get_errno(), lib.words())
+            if not self._begin(lib):
+                error = of_begin(ctypes.get_errno(), lib.words(), is_after=bool(self._producers))
                 if self._timer is not None:
                     self._timer.cancel()
                 raise error
@@ -160,6 +195,42 @@ class transaction:
             _here.block = self
         self._thread = threading.get_ident()
         return self
+
+    def _is_known(self) -> bool:
+        """Whether it has a place among those that come after each other."""
+        return self._name is not None or bool(self._producers)
+
+    def _begin(self, lib: _library.Library) -> bool:
+        if not self._is_known():
+            return lib.begin(self._flags, self._sequence) >= 0
+        # A further attempt has its name already.
+        is_first = not self._flags & _library.RETRY or self._attempt == 0
+        name = None if self._name is None else self._name.encode()
+        if is_first and lib.name(name) != 0:
+            return False
+        names = ctypes.create_string_buffer("\n".join(self._producers).encode())
+        second = ctypes.addressof(names) if self._producers else self._sequence
+        if lib.begin(self._flags, second) >= 0:
+            return True
+        if not self._flags & _library.RETRY:
+            number = ctypes.get_errno()
+            # The next transaction is not to have it.
+            lib.name(None)
+            ctypes.set_errno(number)
+        return False
+
+    def _give_up(self) -> None:
+        """It is not begun again: if it has not committed, it has failed for what comes after it."""
+        if self._is_known():
+            library().name(None)
+
+    def _check_nested(self, outer: transaction) -> None:
+        while outer._outer is not None:
+            outer = outer._outer
+        if self._is_known():
+            raise ValueError("a block within another one is part of that: it has no name, and comes after nothing, of its own")
+        if self._flags & ~outer._flags & _library.KEEP_CREDENTIALS:
+            raise ValueError("the outer block was begun without keep_credentials")
 
     def __exit__(
         self,
@@ -355,6 +426,14 @@ class _Timer:
         self._timer.cancel()
 
 
+def again(why: str = "what the transaction needs is not there yet") -> NoReturn:
+    """Leaves the transaction with :class:`Conflict`: :func:`run` and :func:`atomic` call their function again.
+
+    With ``after`` they do when what it comes after has ended. It counts as a retry.
+    """
+    raise Conflict(why)
+
+
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
     """Leaves the transaction for a while: what the block does is not part of it, and stays.
@@ -389,6 +468,9 @@ def run(
     timeout: float | None = None,
     sequence: int | None = None,
     reset_sequence: bool = False,
+    name: str | None = None,
+    after: str | Iterable[str] = (),
+    keep_credentials: bool = False,
 ) -> T:
     """Calls a function as a transaction, and again after a conflict, up to ``retry`` times more.
 
@@ -404,20 +486,38 @@ def run(
             timeout=timeout,
             sequence=sequence,
             reset_sequence=reset_sequence,
+            name=name,
+            after=after,
+            keep_credentials=keep_credentials,
         )
 
     if _here.block is not None or library().in_transaction():
         with block():
             return function()
+    if not isinstance(after, str):
+        after = tuple(after)
     for attempt in itertools.count():
+        tried = block()
+        tried._attempt = attempt
+        if tried._is_known():
+            tried._flags |= _library.RETRY
+        again = False
         try:
-            with block():
+            with tried:
                 return function()
         except Conflict:
             if retry is not None and attempt >= retry:
                 raise
+            again = True
+        finally:
+            if not again:
+                tried._give_up()
         limit = min(BACKOFF_MS * 2 ** min(attempt, 16), BACKOFF_MAX_MS)
-        time.sleep(random.uniform(0, limit) / 1000)
+        try:
+            time.sleep(random.uniform(0, limit) / 1000)
+        except BaseException:
+            tried._give_up()
+            raise
     raise AssertionError("not reached")
 
 
@@ -433,6 +533,9 @@ def atomic(
     timeout: float | None = None,
     sequence: int | None = None,
     reset_sequence: bool = False,
+    name: str | None = None,
+    after: str | Iterable[str] = (),
+    keep_credentials: bool = False,
 ) -> Callable[[F], F]: ...
 def atomic(
     function=None,
@@ -444,6 +547,9 @@ def atomic(
     timeout: float | None = None,
     sequence: int | None = None,
     reset_sequence: bool = False,
+    name: str | None = None,
+    after: str | Iterable[str] = (),
+    keep_credentials: bool = False,
 ):
     """Makes every call of a function a transaction, as :func:`run` does.
 
@@ -452,6 +558,9 @@ def atomic(
         @txos.atomic(retry=10)
         def transfer(amount): ...
     """
+
+    if not isinstance(after, str):
+        after = tuple(after)
 
     def decorate(function):
         # Their bodies run when somebody iterates or awaits: after the transaction.
@@ -469,6 +578,9 @@ def atomic(
                 timeout=timeout,
                 sequence=sequence,
                 reset_sequence=reset_sequence,
+                name=name,
+                after=after,
+                keep_credentials=keep_credentials,
             )
 
         return call

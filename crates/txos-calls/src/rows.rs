@@ -50,6 +50,9 @@ const ELSEWHERE: &str = "absolute paths start elsewhere from then on";
 
 const PRIORITY: &str = "changes the priority of";
 
+// What the documentation notes of several calls.
+const BOUND: &str = "of a path that a thread's transaction has bound, the place in the store after the commit";
+
 // What a message of a thread's transaction says.
 const LIMITS: &str = "a change of the process's limits, group or priority";
 const CREDS: &str = "a change of credentials";
@@ -258,7 +261,7 @@ const MEMORY: &[Row] = &[
 
 const FILES: &[Row] = &[
     call(0, "read", View, T).fds(&[0]),
-    call(1, "write", View, T).fds(&[0]).note("live on pipes, sockets and devices"),
+    call(1, "write", View, T).fds(&[0]).note("live on pipes and devices; on sockets, held in a thread and live under `txos run`"),
     call(2, "open", Open(at(0), Arg(1)), T).why(READS).i386(&[5]),
     call(3, "close", View, T),
     call(4, "stat", Look(at(0), Yes, ATTRS), T).why(LOOKS).i386(&[18, 106, 195]),
@@ -275,8 +278,8 @@ const FILES: &[Row] = &[
     call(32, "dup", Own, T),
     call(33, "dup2", Own, T),
     call(72, "fcntl", View, T).fds(&[0])
-        .note("in a thread, leases are refused; owners and sizes of pipes are live"),
-    call(73, "flock", View, T).note("locks the private copy; doesn't exclude other processes"),
+        .note("in a thread, leases are refused; owners and sizes of pipes are set at once, and put back by an abort"),
+    call(73, "flock", View, T).note("under `txos run`, locks the private copy, and excludes no process outside; in a thread, in force at once, and an abort leaves it"),
     call(74, "fsync", View, T).fds(&[0]),
     call(75, "fdatasync", View, T).fds(&[0]),
     call(76, "truncate", Change(at(0), Yes, WRITE), T).why(CHANGES).i386(&[92, 193]),
@@ -424,7 +427,7 @@ const DESCRIPTORS: &[Row] = &[
     call(282, "signalfd", Own, D).fds(&[0]).makes(),
     call(283, "timerfd_create", Own, D).makes(),
     call(284, "eventfd", Own, D).makes(),
-    call(286, "timerfd_settime", Own, D).fds(&[0]),
+    call(286, "timerfd_settime", Own, D).fds(&[0]).note("in a thread, an abort puts back what was there"),
     call(287, "timerfd_gettime", Own, D).fds(&[0]),
     call(289, "signalfd4", Own, D).fds(&[0]).makes(),
     call(290, "eventfd2", Own, D).makes(),
@@ -459,10 +462,10 @@ const COMMUNICATION: &[Row] = &[
     call(49, "bind", Bind, Passed(NET)).why(CHANGES).fds(&[0]).i386(&[361])
         .note("to an address that is no path; in a thread, a path on a versioned file system is transactional"),
     call(50, "listen", Own, Passed(NET)).fds(&[0]),
-    call(51, "getsockname", Own, D).fds(&[0]),
-    call(52, "getpeername", Own, D).fds(&[0]),
+    call(51, "getsockname", Own, D).fds(&[0]).note(BOUND),
+    call(52, "getpeername", Own, D).fds(&[0]).note(BOUND),
     call(53, "socketpair", Own, T),
-    call(54, "setsockopt", Own, D).fds(&[0]),
+    call(54, "setsockopt", Own, D).fds(&[0]).note("in a thread, an abort puts back [many options](runtime.md#settings-of-descriptors)"),
     call(55, "getsockopt", Own, D).fds(&[0]),
     call(62, "kill", Kill, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).unless(&[Int(0, 0)]).i386(&[37]),
     call(64, "semget", SysvGet(Sysv::Semaphores, 2), Restored(IPC)).why(RUNNING).unless(&[Int(0, 0)])
@@ -478,7 +481,7 @@ const COMMUNICATION: &[Row] = &[
     call(71, "msgctl", SysvControl(Sysv::Queue, 1), Held(IPC)).why(RUNNING)
         .note("changing or removing; asking is let through"),
     call(127, "rt_sigpending", Own, H),
-    call(128, "rt_sigtimedwait", Own, H),
+    call(128, "rt_sigtimedwait", Own, H).note("in a thread, an abort gives back the signal that it took"),
     call(129, "rt_sigqueueinfo", Queue, Held(SIGNAL)).why(SIGNALS).asks(&[Int(1, 0)]).i386(&[178]),
     call(130, "rt_sigsuspend", Own, Suspend),
     call(181, "getpmsg", Gone, A),
@@ -509,15 +512,15 @@ const TIMERS: &[Row] = &[
     call(34, "pause", Own, Suspend),
     call(35, "nanosleep", Own, H),
     call(36, "getitimer", Own, H),
-    call(37, "alarm", Own, H),
-    call(38, "setitimer", Own, H),
+    call(37, "alarm", Own, H).note("in a thread, an abort puts back what was there"),
+    call(38, "setitimer", Own, H).note("in a thread, an abort puts back what was there"),
     call(131, "sigaltstack", Own, AlternateStack),
     call(219, "restart_syscall", Own, H),
-    call(222, "timer_create", Own, H),
-    call(223, "timer_settime", Own, H),
+    call(222, "timer_create", Own, H).note("in a thread, an abort deletes the timer"),
+    call(223, "timer_settime", Own, H).note("in a thread, an abort puts back what was there"),
     call(224, "timer_gettime", Own, H),
     call(225, "timer_getoverrun", Own, H),
-    call(226, "timer_delete", Own, H),
+    call(226, "timer_delete", Own, H).note("in a thread, one from before is deleted by the commit"),
     call(230, "clock_nanosleep", Own, H),
 ];
 

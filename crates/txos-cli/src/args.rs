@@ -225,8 +225,8 @@ const WAIT_SECONDS: u64 = 60;
 pub struct WaitArgs {
     /// Wait at most so long for a transaction that is in the way
     ///
-    /// A command that has waited so long goes on with what is there, and is validated when it commits; a
-    /// commit that has waited so long is given up.
+    /// A command that has waited so long goes on with what is there, and is validated when it commits (in the library's view, it
+    /// has lost: 75); a commit that has waited so long is given up.
     #[arg(long = "wait", value_name = "SECS", default_value_t = WAIT_SECONDS, help_heading = "Commit")]
     pub seconds: u64,
 }
@@ -347,7 +347,7 @@ pub struct RunArgs {
     ///
     /// `overlay`: mounts and a supervisor, for any program. `library`: a library that is loaded into CMD and into the programs that it
     /// runs answers their system calls; nothing is mounted and no privileges are needed, but the programs must be dynamically
-    /// linked. `auto` is the overlay, or the library where the overlay is not to be had: where no mounts or namespaces are
+    /// linked, and options that need an overlay, such as --scope and --memory, are refused. `auto` is the overlay, or the library where the overlay is not to be had: where no mounts or namespaces are
     /// allowed, and on a root directory that is an overlay itself, as in containers.
     #[arg(
         long = "view",

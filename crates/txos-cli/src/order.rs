@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use txos_engine::TxId;
 use txos_engine::error::Result;
-use txos_engine::order::{self, Refused};
+use txos_engine::order::{self, Pause, Refused};
 use txos_engine::runs::{End, Predecessors, Progress};
 use txos_engine::store::Home;
 use txos_run::participant::REPORT_AFTER;
@@ -24,9 +24,6 @@ use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::report::Outcome;
 use crate::signals;
-
-/// How long a wait sleeps between two looks, at first and at the most.
-const PAUSE: std::ops::Range<Duration> = Duration::from_millis(1)..Duration::from_millis(50);
 
 /// This process's run, and those that it comes after.
 #[derive(Debug)]
@@ -110,7 +107,7 @@ impl Order {
         const NOTHING: &str = "nothing was run";
         let words = self.0.words()?;
         for word in &words {
-            let (began, mut said, mut pause) = (Instant::now(), false, PAUSE.start);
+            let (began, mut said, mut pause) = (Instant::now(), false, Pause::default());
             loop {
                 self.0.check_cycle().map_err(refusal)?;
                 let found = match self.0.find_runs(word)? {
@@ -133,8 +130,7 @@ impl Order {
                     said = true;
                     app.say(format_args!("waiting for a run of the name {word} to begin"));
                 }
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(PAUSE.end);
+                pause.sleep();
             }
         }
         self.0.sweep();
@@ -151,7 +147,7 @@ impl Order {
 
     /// Waits until all that it comes after have ended.
     pub fn await_end(&self, app: &App) -> std::result::Result<Awaited, Failure> {
-        let (began, mut said, mut pause) = (Instant::now(), false, PAUSE.start);
+        let (began, mut said, mut pause) = (Instant::now(), false, Pause::default());
         loop {
             match self.0.look().map_err(refusal)? {
                 Progress::Over => return Ok(Awaited::Committed),
@@ -164,8 +160,7 @@ impl Order {
                     }
                 }
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE.end);
+            pause.sleep();
         }
     }
 

@@ -12,12 +12,32 @@
 //! finds the cycle that the last one has closed, and the youngest one is refused.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::id::TxId;
 use crate::runs::{COMMITTED, End, Predecessors, Progress, Record, Run, Runs};
 use crate::stamp::Stamp;
 use crate::store::{Home, Meta, TxStatus};
+
+/// How long a wait sleeps between two looks: 1 ms at first, twice as long each time, 50 ms at the most.
+#[derive(Debug)]
+pub struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Pause {
+        Pause(Duration::from_millis(1))
+    }
+}
+
+impl Pause {
+    /// Sleeps, longer each time.
+    pub fn sleep(&mut self) {
+        const MOST: Duration = Duration::from_millis(50);
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 2).min(MOST);
+    }
+}
 
 /// This process's run, and those that it comes after.
 #[derive(Debug)]

@@ -25,6 +25,7 @@ extern "C" {
 #define TX_PROCESSES   0x200 /* processes that are made in the transaction are members of it */
 #define TX_AFTER       0x400 /* commit after what has the names in the second argument, see below */
 #define TX_KEEP_CREDENTIALS 0x800 /* what is given up for good is given up by the commit, see below */
+#define TX_RETRY       0x1000 /* the program itself begins again, see below */
 #define TX_MANAGED     0x100 /* for languages whose objects close descriptors late, see below */
 
 /* Begins a transaction in the calling thread.
@@ -45,11 +46,17 @@ extern "C" {
  * ESRCH if there is none of a name, and no command of that name has committed; ECANCELED if it has just failed; EBUSY if it is
  * pending; EDEADLK if it comes after this one or is this thread's own; EINVAL with TX_ORDERED.
  *
+ * TX_RETRY is for a program that begins again by a loop around sys_xbegin(), as the bindings of languages do. A transaction that
+ * was not committed keeps its name, and what it comes after, for the thread's next transaction with TX_RETRY, which is a
+ * further attempt. What comes after it goes on waiting, and is not told of a failure. The attempt begins when no producer runs;
+ * the names in its second argument are not looked for again. sys_xbegin() gives ECANCELED if a producer has failed meanwhile. A
+ * program that does not begin again says so by txos_name(). Without a name and TX_AFTER the flag changes nothing.
+ *
  * With TX_MANAGED an abort leaves descriptors as the program's objects have them: those that were closed
  * stay closed, and the number of one that was opened stays taken, by an object that answers EBADF, until
  * the program closes it. So an object that a collector finds later can't close another file. What is
- * no file (pipes, sockets, devices, event descriptors) stays open as it is, and handlers of signals
- * stay. After a conflict was lost, the runtime can still make event descriptors and pipes, use
+ * no file (pipes, sockets, devices, event descriptors) stays open as it is, and handlers of signals,
+ * settings of descriptors and timers stay. After a conflict was lost, the runtime can still make event descriptors and pipes, use
  * pipes to itself, and start threads.
  *
  * With TX_CHECKPOINT an abort puts registers and memory back to what they are now: the stack, variables, the
@@ -182,7 +189,8 @@ int txos_signal_at_once(int signal, int at_once);
 
 /* Gives the next transaction that the calling thread begins a name, by which others can come after it (TX_AFTER, and
  * `txos run --after`), through all of its attempts. A transaction without one has no cost for that. The name is UTF-8, has
- * 255 bytes at the most and no control characters; NULL takes it back. Returns 0, or -1 with errno: EINVAL (no such name),
+ * 255 bytes at the most and no control characters; NULL takes it back. Either way, what the thread has not committed with
+ * TX_RETRY has failed for those that come after it. Returns 0, or -1 with errno: EINVAL (no such name),
  * EBUSY (in a transaction). */
 int txos_name(const char *name);
 

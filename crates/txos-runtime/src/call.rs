@@ -148,8 +148,24 @@ impl Call {
     /// # Errors
     /// As the system call.
     pub fn answer_waiting(&self) -> Sys<u64> {
+        self.answer_waiting_unless(&|| false)
+    }
+
+    /// The same, of one that takes what it reads: nothing is taken if `lost` says so once there is something.
+    ///
+    /// # Errors
+    /// As the system call; ECANCELED.
+    pub fn answer_waiting_unless(&self, lost: &dyn Fn() -> bool) -> Sys<u64> {
         // A wait's price (six calls) is for waits.
-        let Some(done) = self.answer_at_once() else { return while_waiting(|| self.answer()) };
+        let Some(done) = self.answer_at_once() else {
+            if self.waits_for_bytes() {
+                while_waiting(|| self.until_there_is_something())?;
+                if lost() {
+                    return Err(Errno::CANCELED);
+                }
+            }
+            return while_waiting(|| self.answer());
+        };
         let [fd, at, len, ..] = self.words;
         match (self.number, done) {
             (libc::SYS_write, Ok(n)) if n < len => {
@@ -162,6 +178,42 @@ impl Call {
                 .map_or(0, |rest| while_waiting(|| rest.answer()).unwrap_or(0))),
             (_, done) => done,
         }
+    }
+
+    /// Whether it reads from a pipe, and waits for that.
+    fn waits_for_bytes(&self) -> bool {
+        let wants = match self.number {
+            libc::SYS_read => self.words[2] > 0,
+            libc::SYS_preadv2 if self.words[5] & libc::RWF_NOWAIT as u64 != 0 => false,
+            libc::SYS_readv | libc::SYS_preadv2 => {
+                let buffers = self.pointer::<[u64; 2]>(1).buffers(self.words[2]);
+                buffers.is_ok_and(|all| all.iter().any(|one| !one.is_empty()))
+            }
+            _ => false,
+        };
+        if !wants {
+            return false;
+        }
+        let fd = self.words[0];
+        // SAFETY: plain numbers.
+        let mut there: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes the structure.
+        let looked =
+            unsafe { raw::syscall(libc::SYS_fstat, [fd, (&raw mut there) as u64, 0, 0, 0, 0]) };
+        // SAFETY: it has no pointers.
+        let flags =
+            unsafe { raw::syscall(libc::SYS_fcntl, [fd, libc::F_GETFL as u64, 0, 0, 0, 0]) };
+        looked == 0
+            && there.st_mode & libc::S_IFMT == libc::S_IFIFO
+            && flags >= 0
+            && flags & i64::from(libc::O_NONBLOCK) == 0
+    }
+
+    fn until_there_is_something(&self) -> Sys<u64> {
+        let mut one = libc::pollfd { fd: self.words[0] as i32, events: libc::POLLIN, revents: 0 };
+        let words = [(&raw mut one) as u64, 1, 0, 0, 0, 0];
+        // SAFETY: the kernel reads and writes the one structure.
+        check(unsafe { raw::syscall(libc::SYS_ppoll, words) })
     }
 
     /// What is still to be read where a read that must not wait has got `n` bytes, and one that may would get more.
@@ -250,6 +302,18 @@ impl Call {
 
 #[cfg(target_arch = "x86_64")]
 pub use crate::front::signals::while_waiting;
+
+/// Does what may wait, and looks by itself for signals that end the process: meanwhile the transaction gives way.
+#[cfg(target_arch = "x86_64")]
+pub fn giving_way<R>(work: impl FnOnce() -> R) -> R {
+    crate::front::outside::waiting(crate::front::tls::here(), work)
+}
+
+/// The same where there are no transactions.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn giving_way<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
 
 /// The same where there are no transactions.
 #[cfg(not(target_arch = "x86_64"))]

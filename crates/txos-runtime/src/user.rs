@@ -258,6 +258,12 @@ impl UserPtr<[u64; 2]> {
     }
 }
 
+/// How many bytes buffers have together.
+#[must_use]
+pub fn length_of(buffers: &[UserSlice]) -> u64 {
+    buffers.iter().map(|buffer| buffer.len()).fold(0, u64::saturating_add)
+}
+
 /// A buffer in the program's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct UserSlice {

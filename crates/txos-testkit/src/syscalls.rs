@@ -199,7 +199,8 @@ What TxOS does with every system call of x86-64, in each front door: in a comman
 transaction of a thread (`libtxos`).
 
 - **transactional**: part of the transaction. Its effect is isolated, and is published or discarded with it.
-- **harmless**: concerns the process alone, or looks at what no transaction changes.
+- **harmless**: concerns the process alone, or looks at what no transaction changes. In a thread, an abort closes descriptors that it
+  made, and [puts back](runtime.md#settings-of-descriptors) timers and settings; what else it did to the process, such as mappings, stays.
 - **held**: happens if and when the transaction commits.
 - **passed**: happens at once, and stays. TxOS warns of it; under strictness (`--strict`, `TX_STRICT`) it ends
   the transaction instead.
@@ -215,7 +216,8 @@ with ENOSYS.
 
 The groups are those of the first paper on TxOS (OLS 2010, table 1). The paper counts a call as supported if it is
 transactional, harmless or held in the sense of this page. Its counts include the supported calls; credentials
-are counted with processes, and its group \"other\" with the rest. Neither system restores memory. Calls on memory
+are counted with processes, and its group \"other\" with the rest. The paper's system does not restore memory.
+TxOS does if a thread asks for that ([`TX_CHECKPOINT`](runtime.md#memory)); it does not count here. Calls on memory
 without a file are harmless here, because no other process sees them; the paper counts them as unsupported.
 
 | group | the paper | `txos run` | in a thread | with live output |

@@ -22,6 +22,10 @@ transaction(() => 1, { durable: 1 });
 transaction(() => 1, { sequence: '1' });
 // @ts-expect-error
 transaction(() => 1, { retries: null });
+// @ts-expect-error
+transaction(() => 1, { after: 1 });
+// @ts-expect-error
+transaction(() => 1, { name: ['a'] });
 
 // Other arguments.
 // @ts-expect-error

@@ -2,6 +2,7 @@
 import {
   abort,
   AbortedError,
+  again,
   AsynchronousError,
   ConflictError,
   FailedError,
@@ -10,6 +11,7 @@ import {
   LibraryError,
   libraryVersion,
   NotInTransactionError,
+  NotProducedError,
   pause,
   share,
   stats,
@@ -32,6 +34,8 @@ const options: Required<TransactionOptions> = {
   timeout: 1.5,
   sequence: 3n,
   resetSequence: true,
+  name: 'a name',
+  after: ['one', 'other'],
 };
 
 const counted: number = transaction(() => 1, options);
@@ -46,6 +50,7 @@ const words: string = transaction((): string => (counted > 0 ? 'words' : abort('
 function logged<T>(work: () => Synchronous<T>): T {
   return transaction(work, { retries: 0 });
 }
+const early: number = transaction(() => (counted > 0 ? counted : again('too early')), { after: 'one' });
 const length: number = logged(() => words.length);
 
 const ticket: Ticket = transaction(() => share());
@@ -66,6 +71,7 @@ const classes: (new () => TransactionError)[] = [
   FailedError,
   LibraryError,
   NotInTransactionError,
+  NotProducedError,
   TimedOutError,
   UnsupportedError,
 ];
@@ -77,6 +83,6 @@ try {
     console.log(told, error.cause);
   }
 }
-console.log(left, inside, numbers, version, classes.length);
+console.log(left, early, inside, numbers, version, classes.length);
 
 declare const console: { log(...values: unknown[]): void };

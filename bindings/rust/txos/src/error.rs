@@ -14,6 +14,10 @@ pub enum Error {
     Unsupported(Cause),
     /// Publishing failed (no space, an I/O error) and was undone; or it could not be begun.
     Failed(Cause),
+    /// What it was to come [`after`] did not commit; or, with the error number `ESRCH`, there is nothing of that name.
+    ///
+    /// [`after`]: crate::Transaction::after
+    NotProduced(Cause),
     /// A transaction within it failed, and its error was not passed on.
     Aborted,
     /// Its [`timeout`] was over.
@@ -41,9 +45,10 @@ impl Error {
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         match self {
-            Error::Conflict(cause) | Error::Unsupported(cause) | Error::Failed(cause) => {
-                Some(cause)
-            }
+            Error::Conflict(cause)
+            | Error::Unsupported(cause)
+            | Error::Failed(cause)
+            | Error::NotProduced(cause) => Some(cause),
             Error::Aborted | Error::TimedOut => None,
         }
     }

@@ -81,6 +81,7 @@ pub struct Library {
     pub finish: unsafe extern "C" fn(c_int) -> c_int,
     pub exclude: unsafe extern "C" fn(*const c_char, *const c_char) -> c_long,
     pub version: unsafe extern "C" fn() -> *const c_char,
+    pub name: unsafe extern "C" fn(*const c_char) -> c_int,
 }
 
 /// The library, loaded when it is first needed; or why it can't be.
@@ -153,6 +154,7 @@ fn functions(handle: *mut c_void) -> Result<Library, String> {
             finish: function(handle, c"txos_finish")?,
             exclude: function(handle, c"txos_exclude")?,
             version: function(handle, c"txos_version")?,
+            name: function(handle, c"txos_name")?,
         })
     }
 }

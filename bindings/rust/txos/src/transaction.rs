@@ -27,12 +27,19 @@ const STRICT: i32 = 0x04;
 const NONBLOCK: i32 = 0x10;
 const ORDERED: i32 = 0x20;
 const ORDER_RESET: i32 = 0x40;
+const AFTER: i32 = 0x400;
+const KEEP_CREDENTIALS: i32 = 0x800;
+/// A transaction that is not committed keeps its name, and what it comes after, for the next attempt.
+const RETRY: i32 = 0x1000;
 /// The number of a file that an abort closes stays taken until its `File` is dropped.
 const MANAGED: i32 = 0x100;
 
 const ASKED: u32 = 1;
 const CONFLICT: u32 = 2;
 const UNSUPPORTED: u32 = 3;
+const PRODUCER: u32 = 8;
+
+const EINVAL: i32 = 22;
 
 /// Between two attempts: at random up to this, doubled each time.
 const BACKOFF_US: u64 = 1_000;
@@ -45,7 +52,21 @@ enum Here {
     Inside {
         /// A transaction within it failed: it can't commit any more.
         spoiled: bool,
+        /// The closure has asked to be called again.
+        again: bool,
+        /// It keeps credentials.
+        keeps: bool,
     },
+}
+
+impl Here {
+    fn is_spoiled(self) -> bool {
+        matches!(self, Here::Inside { spoiled: true, .. })
+    }
+
+    fn is_again(self) -> bool {
+        matches!(self, Here::Inside { again: true, .. })
+    }
 }
 
 thread_local! {
@@ -65,7 +86,7 @@ pub fn transaction<T, E: From<Error>>(work: impl FnMut(&Tx) -> Result<T, E>) -> 
 /// How a transaction is to be made.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "nothing happens before `run`"]
-pub struct Transaction {
+pub struct Transaction<'a> {
     durable: bool,
     strict: bool,
     nonblock: bool,
@@ -73,15 +94,18 @@ pub struct Transaction {
     timeout: Option<Duration>,
     sequence: Option<u64>,
     reset_sequence: bool,
+    name: Option<&'a str>,
+    after: &'a [&'a str],
+    keep_credentials: bool,
 }
 
-impl Default for Transaction {
+impl Default for Transaction<'_> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Transaction {
+impl<'a> Transaction<'a> {
     /// Durable, retried 10 times.
     pub const fn new() -> Self {
         Transaction {
@@ -92,6 +116,9 @@ impl Transaction {
             timeout: None,
             sequence: None,
             reset_sequence: false,
+            name: None,
+            after: &[],
+            keep_credentials: false,
         }
     }
 
@@ -142,27 +169,68 @@ impl Transaction {
         self
     }
 
+    /// A name, by which others can come after it through all of its attempts: programs with [`after`](Transaction::after),
+    /// commands with `txos run --after`. It has 255 bytes at the most, and no control characters. The default: none.
+    pub const fn name(mut self, name: &'a str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Comes after others that run already: transactions with these names, and commands with these names or ids. The closure
+    /// is called at once. Where it looks at what they have changed, it waits for their end, and it commits after them. If it
+    /// has looked before, that is a conflict, and it is called again when they have ended; so it is when it finds that it
+    /// is too early, and returns [`Tx::again`]. If one of them does not commit, the transaction fails with
+    /// [`Error::NotProduced`]; so it does at its beginning if there is nothing of a name, with the error number `ESRCH`.
+    ///
+    /// ```no_run
+    /// # fn main() -> std::io::Result<()> {
+    /// txos::Transaction::new().after(&["parts"]).run(|tx| {
+    ///     if !std::fs::exists("parts")? {
+    ///         return Err(tx.again("there are no parts yet").into());
+    ///     }
+    ///     std::fs::copy("parts", "whole").map(drop)
+    /// })
+    /// # }
+    /// ```
+    pub const fn after(mut self, names: &'a [&'a str]) -> Self {
+        self.after = names;
+        self
+    }
+
+    /// Whether what the closure gives up for good, such as root's privileges by `setuid`, is given up by the commit, so that
+    /// an abort has it back. It needs a process of one thread, so it can't be had with [`timeout`](Transaction::timeout).
+    /// The default: no.
+    pub const fn keep_credentials(mut self, keep: bool) -> Self {
+        self.keep_credentials = keep;
+        self
+    }
+
     /// Calls the closure as a transaction of this thread. `Ok` commits. `Err` or a panic aborts, and
     /// is passed on. After a conflict the closure is called again; what it did to variables is
     /// not put back.
     ///
     /// Within a transaction it is part of that, with that one's settings; if it fails, that one
-    /// can't commit any more, and returns [`Error::Aborted`] if it tries to.
+    /// can't commit any more, and returns [`Error::Aborted`] if it tries to. It can't have a name, come after others, or keep
+    /// credentials where that one does not.
     ///
     /// # Errors
     /// The closure's own error, or why the transaction did not happen; then nothing of it has.
     pub fn run<T, E: From<Error>>(self, mut work: impl FnMut(&Tx) -> Result<T, E>) -> Result<T, E> {
-        if let Here::Inside { .. } = HERE.get() {
+        if let Here::Inside { keeps, .. } = HERE.get() {
+            self.check_nested(keeps)?;
             return within(work);
         }
+        self.check()?;
         let lib = library().map_err(unavailable)?;
+        let _place = Place { lib, is_known: self.is_known() };
         // SAFETY: see above.
         let joined = unsafe { (lib.in_transaction)() } != 0;
         let mut attempt = 0;
         loop {
-            match self.once(lib, &mut work)? {
+            match self.once(lib, attempt, &mut work)? {
                 Attempt::Done(result) => return result,
-                Attempt::Lost(_) if !joined && attempt < self.retry => {}
+                Attempt::Lost(_) | Attempt::Early(_) if !joined && attempt < self.retry => {}
+                Attempt::Early(result) => return result,
                 Attempt::Lost(conflict) => return Err(conflict.into()),
             }
             std::thread::sleep(backoff(attempt));
@@ -177,15 +245,84 @@ impl Transaction {
             (self.nonblock, NONBLOCK),
             (self.sequence.is_some(), ORDERED),
             (self.reset_sequence, ORDER_RESET),
+            (!self.after.is_empty(), AFTER),
+            (self.keep_credentials, KEEP_CREDENTIALS),
+            (self.is_known(), RETRY),
         ]
         .into_iter()
         .filter(|(wanted, _)| *wanted)
         .fold(MANAGED, |flags, (_, flag)| flags | flag)
     }
 
+    /// Whether it has a place among those that come after each other.
+    fn is_known(self) -> bool {
+        self.name.is_some() || !self.after.is_empty()
+    }
+
+    fn check_nested(self, keeps: bool) -> Result<(), Error> {
+        if self.is_known() {
+            return Err(invalid(
+                "a transaction within another one is part of that: it has no name, and comes after nothing, of its own",
+            ));
+        }
+        if self.keep_credentials && !keeps {
+            return Err(invalid("the outer transaction was begun without keep_credentials"));
+        }
+        Ok(())
+    }
+
+    fn check(self) -> Result<(), Error> {
+        const LONGEST: usize = 255;
+        if !self.after.is_empty() && self.sequence.is_some() {
+            return Err(invalid("a transaction comes after others, or in the order of a number"));
+        }
+        if self.keep_credentials && self.timeout.is_some() {
+            let what =
+                "a timeout needs a thread, and credentials are kept in a process of one thread";
+            return Err(invalid(what));
+        }
+        for name in self.name.iter().chain(self.after) {
+            // As the library does.
+            if name.is_empty() || name.len() > LONGEST || name.contains(char::is_control) {
+                let what = "a name has 1 to 255 bytes, and no control characters";
+                return Err(invalid(&format!("{what}: {name:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(self, lib: &Library, attempt: u32) -> Result<(), Error> {
+        let text = |text: String| CString::new(text).map_err(|error| invalid(&error.to_string()));
+        let not_begun = || {
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            Err(not_begun(lib, errno, !self.after.is_empty()))
+        };
+        // A further attempt has its name already.
+        if self.is_known() && attempt == 0 {
+            let name = self.name.map(|name| text(name.to_owned())).transpose()?;
+            let name = name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr());
+            // SAFETY: null, or zero-terminated; the call does not keep it.
+            if unsafe { (lib.name)(name) } != 0 {
+                return not_begun();
+            }
+        }
+        let names = text(self.after.join("\n"))?;
+        let second = match self.after.is_empty() {
+            true => self.sequence.unwrap_or(0),
+            false => names.as_ptr() as u64,
+        };
+        // SAFETY: see above; without TX_RESTART it returns once. With TX_AFTER the second argument is zero-terminated, and is
+        // not kept.
+        if unsafe { (lib.begin)(self.flags(), second) } < 0 {
+            return not_begun();
+        }
+        Ok(())
+    }
+
     fn once<T, E: From<Error>>(
         self,
         lib: &Library,
+        attempt: u32,
         work: &mut impl FnMut(&Tx) -> Result<T, E>,
     ) -> Result<Attempt<T, E>, Error> {
         let timer = self.timeout.map(Timer::start).transpose();
@@ -198,10 +335,7 @@ impl Transaction {
             None if timer.as_ref().is_some_and(Timer::is_over) => Some(Error::TimedOut),
             other => other,
         };
-        // SAFETY: see above; without TX_RESTART it returns once.
-        if unsafe { (lib.begin)(self.flags(), self.sequence.unwrap_or(0)) } < 0 {
-            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            let error = not_begun(lib, errno);
+        if let Err(error) = self.begin(lib, attempt) {
             return if error.is_conflict() { Ok(Attempt::Lost(error)) } else { Err(error) };
         }
         if let Some(timer) = &timer {
@@ -211,9 +345,9 @@ impl Transaction {
         let process = std::process::id();
         let _shown = Shown::begin();
         let _enlisted = Enlisted::begin();
-        HERE.set(Here::Inside { spoiled: false });
+        HERE.set(Here::Inside { spoiled: false, again: false, keeps: self.keep_credentials });
         let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
-        let spoiled = HERE.replace(Here::Outside) == Here::Inside { spoiled: true };
+        let here = HERE.replace(Here::Outside);
         // SAFETY: see above.
         if std::process::id() != process || unsafe { (lib.in_transaction)() } == 0 {
             return match result {
@@ -229,7 +363,7 @@ impl Transaction {
             };
         }
         if let Ok(Ok(value)) = result {
-            if spoiled {
+            if here.is_spoiled() {
                 // SAFETY: see above.
                 unsafe { (lib.abort)(1) };
                 return match last_abort(lib) {
@@ -262,23 +396,53 @@ impl Transaction {
             Ok(returned) => match last_abort(lib) {
                 Some(error @ Error::Conflict(_)) => Ok(Attempt::Lost(error)),
                 Some(error) => Err(error),
+                None if here.is_again() => Ok(Attempt::Early(returned)),
                 None => Ok(Attempt::Done(returned)),
             },
         }
     }
 }
 
+/// Of a transaction that is known by its name, or comes after others, through all attempts. Afterwards there are none: if it has
+/// not committed, it has failed for what comes after it.
+struct Place {
+    lib: &'static Library,
+    is_known: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_known {
+            // SAFETY: null takes a name back.
+            unsafe { (self.lib.name)(std::ptr::null()) };
+        }
+    }
+}
+
+fn invalid(what: &str) -> Error {
+    Error::Failed(Cause { what: what.to_owned(), errno: EINVAL, ..Cause::default() })
+}
+
+fn too_early(why: &str) -> Error {
+    let what = format!("the closure asked to be called again: {why}");
+    Error::Conflict(Cause { what, ..Cause::default() })
+}
+
 enum Attempt<T, E> {
     Done(Result<T, E>),
     /// A conflict.
     Lost(Error),
+    /// What the closure returned that asked to be called again.
+    Early(Result<T, E>),
 }
 
 /// A transaction within one.
 fn within<T, E>(mut work: impl FnMut(&Tx) -> Result<T, E>) -> Result<T, E> {
     let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
-    if !matches!(result, Ok(Ok(_))) {
-        HERE.set(Here::Inside { spoiled: true });
+    if !matches!(result, Ok(Ok(_)))
+        && let Here::Inside { again, keeps, .. } = HERE.get()
+    {
+        HERE.set(Here::Inside { spoiled: true, again, keeps });
     }
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
@@ -291,6 +455,17 @@ pub struct Tx {
 }
 
 impl Tx {
+    /// Has the closure called again, as after a conflict, when it returns this error (or any other): what it needs is not there
+    /// yet. One that comes [`after`](Transaction::after) others is called when these have ended. It counts as a retry; if
+    /// none is left, the error is passed on.
+    #[must_use = "it is to be returned by the closure"]
+    pub fn again(&self, why: &str) -> Error {
+        if let Here::Inside { spoiled, keeps, .. } = HERE.get() {
+            HERE.set(Here::Inside { spoiled, again: true, keeps });
+        }
+        too_early(why)
+    }
+
     /// Leaves the transaction while a closure runs: what it does is not part of it, stays, and sees
     /// nothing of it. It may be a transaction of its own.
     ///
@@ -471,9 +646,9 @@ impl<'scope> Scope<'scope, '_> {
                 return Err(Error::Failed(Cause { what: words(lib), errno, ..Cause::default() }));
             }
             let _shown = Shown::begin();
-            HERE.set(Here::Inside { spoiled: false });
+            HERE.set(Here::Inside { spoiled: false, again: false, keeps: false });
             let result = catch_unwind(AssertUnwindSafe(|| work(&Tx { thread: PhantomData })));
-            let spoiled = HERE.replace(Here::Outside) == Here::Inside { spoiled: true };
+            let spoiled = HERE.replace(Here::Outside).is_spoiled();
             // SAFETY: see above.
             unsafe {
                 if spoiled || result.is_err() {
@@ -573,14 +748,17 @@ fn words(lib: &Library) -> String {
     unsafe { CStr::from_ptr((lib.strerror)()) }.to_string_lossy().into_owned()
 }
 
-fn not_begun(lib: &Library, errno: i32) -> Error {
+fn not_begun(lib: &Library, errno: i32, is_after: bool) -> Error {
+    const ESRCH: i32 = 3;
     const EAGAIN: i32 = 11;
+    const ECANCELED: i32 = 125;
     const ENOSYS: i32 = 38;
     const ENOTSUP: i32 = 95;
     let cause = Cause { what: words(lib), errno, ..Cause::default() };
     match errno {
         EAGAIN => Error::Conflict(cause),
         ENOSYS | ENOTSUP => Error::Unsupported(cause),
+        ESRCH | ECANCELED if is_after => Error::NotProduced(cause),
         _ => Error::Failed(cause),
     }
 }
@@ -609,6 +787,7 @@ fn last_abort(lib: &Library) -> Option<Error> {
         ASKED => None,
         CONFLICT => Some(Error::Conflict(cause)),
         UNSUPPORTED => Some(Error::Unsupported(cause)),
+        PRODUCER => Some(Error::NotProduced(cause)),
         _ => Some(Error::Failed(cause)),
     }
 }
@@ -635,6 +814,9 @@ mod tests {
         assert_eq!(none.flags(), MANAGED);
         assert_eq!(none.ordered(7).flags(), MANAGED | ORDERED);
         assert_eq!(none.ordered_from(7).flags(), MANAGED | ORDERED | ORDER_RESET);
+        assert_eq!(none.name("a").flags(), MANAGED | RETRY);
+        assert_eq!(none.after(&["a"]).flags(), MANAGED | AFTER | RETRY);
+        assert_eq!(none.keep_credentials(true).flags(), MANAGED | KEEP_CREDENTIALS);
     }
 
     #[test]

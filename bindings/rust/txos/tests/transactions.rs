@@ -406,6 +406,57 @@ fn ordered_ones_come_in_their_order() {
 }
 
 #[test]
+fn names_are_checked() {
+    let long = "é".repeat(128);
+    let invalid = |how: Transaction| match how.run(|_| -> Result<(), Error> { unreachable!() }) {
+        Err(Error::Failed(cause)) => assert_eq!(cause.errno, 22, "{cause:?}"),
+        other => panic!("{other:?}"),
+    };
+    for wrong in ["", "a\nb", &long] {
+        invalid(Transaction::new().name(wrong));
+        invalid(Transaction::new().after(&["a", wrong]));
+    }
+    invalid(Transaction::new().after(&["a"]).ordered(1));
+    invalid(Transaction::new().keep_credentials(true).timeout(Duration::from_secs(1)));
+    let place = Place::new();
+    transaction(|_| -> io::Result<()> {
+        invalid(Transaction::new().name("a"));
+        invalid(Transaction::new().after(&["a"]));
+        fs::write(place.path("file"), "outer")
+    })
+    .unwrap();
+    assert_eq!(place.names(), "file\n");
+}
+
+#[test]
+fn a_name_is_of_one_transaction() {
+    let nothing = |_: &txos::Tx| -> Result<(), Error> { Ok(()) };
+    Transaction::new().name("p").run(nothing).unwrap();
+    for how in [Transaction::new().after(&["p"]), Transaction::new().after(&["p"]).name("p")] {
+        match how.run(nothing) {
+            Err(Error::NotProduced(cause)) => assert_eq!(cause.errno, 3, "{cause:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_closure_asks_to_be_called_again() {
+    let place = Place::new();
+    let mut calls = 0;
+    transaction(|tx| -> io::Result<()> {
+        calls += 1;
+        fs::write(place.path("file"), calls.to_string())?;
+        if calls < 3 { Err(tx.again("too early").into()) } else { Ok(()) }
+    })
+    .unwrap();
+    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "3");
+    let never = Transaction::new().retry(1).run(|tx| Err::<(), Error>(tx.again("too early")));
+    let error = never.unwrap_err();
+    assert!(error.is_conflict() && error.to_string().contains("too early"), "{error}");
+}
+
+#[test]
 fn a_file_that_is_left_over_leads_nowhere() {
     let place = Place::new();
     let mut left = None;

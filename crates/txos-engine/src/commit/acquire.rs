@@ -276,7 +276,11 @@ pub fn conflict(path: &[u8], stop: &AbortCause) -> Conflict {
         }
         AbortCause::Busy(opponent) => format!("{} touches it as well, and runs on", who(opponent)),
         AbortCause::CalledOff(opponent) => {
-            format!("called off while it waited for {}", who(opponent))
+            let why = match &*opponent.reason {
+                "" => String::new(),
+                reason => format!(" ({reason})"),
+            };
+            format!("called off while it waited for {}{why}", who(opponent))
         }
         other => other.to_string(),
     };

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use super::layout::Slot;
+use super::outside::{self, WAITED_OUTSIDE};
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Note64, Relaxed, Release, SeqCst, Step};
 use super::tx_handle::{SINGLE, TxHandle, depth};
@@ -125,7 +126,6 @@ impl Opponent {
 
     /// Who doomed the transaction in a slot.
     pub(super) fn who_doomed(realm: &Realm, slot: &Slot) -> Opponent {
-        let policy = Policy::from_code(slot.doomed_under.load(Relaxed)).unwrap_or_default();
         // The winner is about to write it down; killed before, it stays unknown.
         let written = || Some(slot.doomed_by_pid.load(Acquire)).filter(|&pid| pid != 0);
         let pid = (0..LOOKS_FOR_WINNER).find_map(|_| {
@@ -135,6 +135,8 @@ impl Opponent {
             })
         });
         let pid = pid.unwrap_or(0);
+        // Written before the pid.
+        let under = slot.doomed_under.load(Relaxed);
         let winner = (0..realm.table().slots())
             .map(|number| realm.table().slot(number))
             // It has no labels in the model, where every look costs.
@@ -146,7 +148,12 @@ impl Opponent {
             id: id_of(slot.doomed_by.load(Relaxed)),
             pid,
             label: winner.map(|other| text_of(&other.label)).unwrap_or_default(),
-            reason: format!("by the policy {policy}"),
+            reason: match under {
+                WAITED_OUTSIDE => {
+                    "because this one waited for what no transaction holds".to_owned()
+                }
+                code => format!("by the policy {}", Policy::from_code(code).unwrap_or_default()),
+            },
             place: None,
         }
     }
@@ -283,7 +290,10 @@ impl TxHandle<'_> {
                     };
                     match ruling.decision {
                         Decision::AbortOther => {
-                            if !self.doom(slot, status, index) {
+                            let outside = outside::gives_way(slot, slot.flags.load(Relaxed));
+                            let under =
+                                if outside { WAITED_OUTSIDE } else { realm.policy().code() };
+                            if !self.doom(slot, status, index, under) {
                                 return Ok(Resolution::Again);
                             }
                         }
@@ -355,7 +365,8 @@ impl TxHandle<'_> {
         let other = contender(slot, number, policy);
         let ordered = ordered_before(self.own(), slot);
         let flags = slot.flags.load(Relaxed);
-        let depths = (depth(self.own().flags.load(Relaxed)), depth(flags));
+        let own_flags = self.own().flags.load(Relaxed);
+        let depths = (depth(own_flags), depth(flags));
         if Status(slot.status.load(Acquire)).generation() != status.generation() {
             return None;
         }
@@ -364,6 +375,9 @@ impl TxHandle<'_> {
             Some(true) => decide(Decision::AbortOther, "its turn comes first"),
             Some(false) if other.waiting => decide(Decision::AbortSelf, "its turn comes later"),
             Some(false) => decide(Decision::Wait, "its turn comes later"),
+            None if own_flags & outside::BEHIND == 0 && outside::gives_way(slot, flags) => {
+                decide(Decision::AbortOther, "the other waits for what no transaction holds")
+            }
             None if depths.0 < depths.1 => decide(Decision::AbortOther, "the other defers"),
             // A single call costs nothing to begin again, and what it holds it holds for an instant.
             None if flags & SINGLE != 0 && !other.waiting => {
@@ -378,7 +392,7 @@ impl TxHandle<'_> {
     }
 
     /// Dooms the other, if it is still what it was.
-    fn doom(&self, slot: &Slot, status: Status, index: u32) -> bool {
+    fn doom(&self, slot: &Slot, status: Status, index: u32, under: u32) -> bool {
         let own = self.own();
         let mut now = status;
         loop {
@@ -399,7 +413,7 @@ impl TxHandle<'_> {
         self.realm.table().board().dooms.fetch_add(1, Relaxed);
         slot.doomed_by.store(own.id.load(Relaxed), Relaxed);
         slot.doomed_over.store(index, Relaxed);
-        slot.doomed_under.store(self.realm.policy().code(), Relaxed);
+        slot.doomed_under.store(under, Relaxed);
         // The last word: until it is there the rest is not known.
         slot.doomed_by_pid.store(self.realm.me().pid(), Release);
         sync::ring(&slot.bell);

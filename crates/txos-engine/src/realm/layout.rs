@@ -128,9 +128,11 @@ pub(super) struct Slot {
     /// Thread whose scheduling priority counts.
     pub thread: Note32,
     /// Bit 0: restarts cost nobody anything (a single call). Bit 1: it publishes without a journal.
-    /// Bit 2: its list says what it holds. Bit 3: it defers. Bit 4: it stands back.
+    /// Bit 2: its list says what it holds. Bit 3: it gives way to every transaction that does not defer as well. Bit 4: it
+    /// stands back. Bit 5: several threads are in it, and bit 6 says nothing. Bit 6: it waits for what the realm does not know.
     pub flags: AtomicU32,
-    pub reserved0: Note64,
+    /// With bit 6: the first argument of the system call in which it waits.
+    pub outside_at: Note64,
 
     // Line 1: what arbitration goes by.
     /// When the first attempt began (CLOCK_MONOTONIC, ns).
@@ -165,7 +167,10 @@ pub(super) struct Slot {
     /// Transactions this slot committed and aborted.
     pub commits: Note64,
     pub aborts: Note64,
-    pub reserved2: [Note64; 2],
+    /// With bit 6: from when on it gives way for that (CLOCK_MONOTONIC, ns).
+    pub yields_ns: Note64,
+    /// With bit 6: the number of the system call.
+    pub outside_call: Note64,
 
     // Lines 3 to 15: words for people, and where the owner's journal is.
     /// What runs, UTF-8, padded with zeros.
@@ -210,6 +215,9 @@ const _: () = {
     assert!(offset_of!(Slot, thread) == 48);
     assert!(offset_of!(Slot, start_ns) == 64);
     assert!(offset_of!(Slot, doomed_by) == 128);
+    assert!(offset_of!(Slot, outside_at) == 56);
+    assert!(offset_of!(Slot, yields_ns) == 176);
+    assert!(offset_of!(Slot, outside_call) == 184);
     assert!(offset_of!(Slot, label) == 192);
     assert!(offset_of!(Slot, home) == 320);
     assert!(size_of::<Group>() == 64);

@@ -38,6 +38,7 @@
 //! | [`contend`], [`wait`] | a conflict with a holder; waiting for one |
 //! | [`takeover`] | what becomes of the dead |
 //! | `order` | ordered transactions |
+//! | `outside` | waits for what the realm does not know |
 //! | `single` | single calls as transactions of their own |
 //! | `snapshot` | what people are shown |
 //! | `sync` | atomics, exchangeable for the model checker's |
@@ -57,6 +58,7 @@ mod list;
 #[cfg(loom)]
 mod model;
 mod order;
+mod outside;
 #[cfg(not(loom))]
 mod segment;
 mod single;
@@ -76,6 +78,7 @@ mod word;
 pub use contend::{AbortCause, Opponent};
 pub use facet::{Facet, Seed};
 pub use identity::Identity;
+pub use outside::{OutsideWait, Place};
 #[cfg(not(loom))]
 pub(crate) use segment::open_dir;
 #[cfg(not(loom))]

@@ -95,6 +95,78 @@ fn the_older_dooms_the_younger() {
     }
 }
 
+const AT_A_FUTEX: OutsideWait = OutsideWait { call: 202, argument: 0x1000 };
+
+/// Whatever the policy says: the older would win.
+#[test]
+fn one_that_waits_for_what_the_realm_does_not_know_gives_way_after_a_moment() {
+    let place = Place::new("outside");
+    let realm = place.join();
+    let mut older = begin(&realm);
+    older.acquire(&page(1), Access::Write).unwrap();
+    let busy = || {
+        let stop = nonblocking(&realm).acquire(&page(1), Access::Write).unwrap_err();
+        matches!(stop, AbortCause::Busy(_))
+    };
+    realm.waits_outside(older.place(), AT_A_FUTEX, Duration::from_secs(3600));
+    assert!(busy(), "it has only begun to wait");
+    realm.waits_outside(older.place(), AT_A_FUTEX, Duration::ZERO);
+    realm.goes_on(older.place());
+    assert!(busy(), "it has gone on");
+    realm.waits_outside(older.place(), AT_A_FUTEX, Duration::ZERO);
+    let mut younger = nonblocking(&realm);
+    younger.acquire(&page(1), Access::Write).unwrap();
+    assert!(older.is_doomed() && !younger.is_doomed());
+    let stop = older.acquire(&page(2), Access::Read).unwrap_err();
+    assert!(stop.to_string().contains("waited for what no transaction holds"), "{stop}");
+    let gone = older.place();
+    // What it waited for may be the other's to do: the next attempt, as old, gives way as well.
+    let again = Some(older.abort());
+    let mut next = realm.begin(&Begin { again, nonblock: true, ..Begin::default() }).unwrap();
+    let stop = next.acquire(&page(1), Access::Write).unwrap_err();
+    assert!(matches!(stop, AbortCause::Busy(_)) && !younger.is_doomed(), "{stop}");
+    assert!(!next.abort().defers);
+    // The place may be another one's by then.
+    let mut next = begin(&realm);
+    next.acquire(&page(2), Access::Write).unwrap();
+    realm.waits_outside(gone, AT_A_FUTEX, Duration::ZERO);
+    assert!(nonblocking(&realm).acquire(&page(2), Access::Write).is_err());
+    // Of several threads one waits.
+    next.has_several_threads();
+    realm.waits_outside(next.place(), AT_A_FUTEX, Duration::ZERO);
+    assert!(nonblocking(&realm).acquire(&page(2), Access::Write).is_err());
+    assert!(!next.is_doomed());
+    drop((next, younger));
+    is_untouched(&realm);
+}
+
+#[test]
+fn one_whose_turn_is_first_wins_though_it_waits_and_is_known_to_those_after_it() {
+    let place = Place::new("outside-turn");
+    let realm = place.join();
+    let ordered = |sequence, nonblock| {
+        let begin = Begin { sequence: Some(sequence), nonblock, ..Begin::default() };
+        realm.begin(&begin).unwrap()
+    };
+    let mut first = ordered(0, false);
+    first.acquire(&page(1), Access::Write).unwrap();
+    realm.waits_outside(first.place(), AT_A_FUTEX, Duration::ZERO);
+    assert!(ordered(1, true).acquire(&page(1), Access::Write).is_err());
+    assert!(!first.is_doomed());
+    let seen = std::sync::Mutex::new(None);
+    let second = ordered(1, false).attended(|info| {
+        *seen.lock().unwrap() = Some(info.clone());
+        WaitDecision::CallOff
+    });
+    let stop = second.finish().unwrap_err();
+    assert!(stop.to_string().contains("the turn of sequence number 0"), "{stop}");
+    let seen = seen.into_inner().unwrap().unwrap();
+    assert_eq!((seen.holder.pid, seen.turn_of), (std::process::id(), Some(0)));
+    assert_eq!(seen.outside.unwrap().0, AT_A_FUTEX);
+    drop(first);
+    is_untouched(&realm);
+}
+
 /// Whatever the policy says: the older would win.
 #[test]
 fn one_that_defers_gives_way() {

@@ -47,6 +47,9 @@ pub struct RetryHistory {
     pub work: u64,
     /// Attempts that failed.
     pub restarts: u32,
+    /// The next attempt gives way to every transaction that does not defer as well: the last one lost because it waited for
+    /// what no transaction holds, and the winner may be what that wait was for.
+    pub defers: bool,
 }
 
 /// Why a transaction did not begin.
@@ -95,6 +98,8 @@ pub(super) fn depth(flags: u32) -> u8 {
         _ => 0,
     }
 }
+/// Bits of a slot's number.
+pub(super) const SLOT_BITS: u32 = 6;
 
 /// Is told of waiting, and decides whether to go on with it.
 type Attend<'r> = Box<dyn FnMut(&WaitInfo) -> WaitDecision + Send + 'r>;
@@ -163,7 +168,12 @@ impl Realm {
         let slot = self.table().slot(number);
         self.dress(slot);
         let now = sync::now_ns();
-        let again = how.again.unwrap_or(RetryHistory { start_ns: now, work: 0, restarts: 0 });
+        let again = how.again.unwrap_or(RetryHistory {
+            start_ns: now,
+            work: 0,
+            restarts: 0,
+            defers: false,
+        });
         slot.start_ns.store(again.start_ns, Relaxed);
         slot.began_ns.store(now, Relaxed);
         slot.work.store(again.work, Relaxed);
@@ -179,10 +189,12 @@ impl Realm {
         if listed {
             self.table().list(number).clear();
         }
-        slot.flags.store(if listed { LISTED } else { 0 }, Relaxed);
+        let defers = if again.defers { DEFERS } else { 0 };
+        slot.flags.store(defers | if listed { LISTED } else { 0 }, Relaxed);
         slot.waiting_for.store(0, Relaxed);
         slot.waiters.store(0, Relaxed);
         slot.doomed_by_pid.store(0, Relaxed);
+        slot.doomed_under.store(0, Relaxed);
         let generation = Status(slot.status.load(Relaxed)).generation();
         slot.status.store(Status::new(generation, State::Active).0, Release);
         Ok(TxHandle {
@@ -356,7 +368,7 @@ impl<'r> TxHandle<'r> {
     /// From now on, or no longer, it gives way in every conflict to a transaction that does not defer, whatever the
     /// policy: it can't go on before the other one has (papers/003 §6.1).
     pub fn defer(&self, defers: bool) {
-        self.set_flag(DEFERS, defers);
+        self.set_flag(DEFERS | super::outside::BEHIND, defers);
     }
 
     /// From now on, or no longer, it gives way to those that defer as well: it acquires nothing more, and waits until
@@ -637,14 +649,17 @@ impl<'r> TxHandle<'r> {
     /// What the next attempt would begin with.
     #[must_use]
     pub fn again(&self) -> RetryHistory {
-        RetryHistory { restarts: self.again.restarts.saturating_add(1), ..self.again }
+        let defers = self.is_doomed()
+            && self.own().doomed_under.load(Relaxed) == super::outside::WAITED_OUTSIDE;
+        RetryHistory { restarts: self.again.restarts.saturating_add(1), defers, ..self.again }
     }
 
     /// Ends without effect. What comes back lets the next attempt begin with the age and work of
     /// this one.
     pub fn abort(mut self) -> RetryHistory {
+        let again = self.again();
         self.end(State::Aborted);
-        self.again()
+        again
     }
 
     /// Ends without effect, to begin again as it began, with its age and work; not for an ordered one,

@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use super::contend::{AbortCause, ConflictWait, Opponent};
+use super::outside::{self, OutsideWait};
 use super::status::{State, Status};
 use super::sync::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 use super::tx_handle::{TxHandle, owner};
@@ -34,6 +35,10 @@ pub struct WaitInfo {
     /// Whether a living process publishes the other, and waits for nobody, as no publish does: it will not
     /// take long, and who does not wait may see half of it.
     pub publishing: bool,
+    /// What the holder itself waits for, if the realm does not know of that, and for how long it has.
+    pub outside: Option<(OutsideWait, Duration)>,
+    /// It waits for its turn among ordered transactions: that of this number comes first.
+    pub turn_of: Option<u64>,
 }
 
 /// What is to be done about a standstill.
@@ -105,7 +110,8 @@ impl TxHandle<'_> {
             let holder = Opponent::of(other, number, status, "");
             let waited = Duration::from_nanos(waited_ns);
             let publishing = status.state() == State::Publishing && is_at_work(other);
-            let info = WaitInfo { holder, waited, publishing };
+            let outside = outside::outside(other);
+            let info = WaitInfo { holder, waited, publishing, outside, turn_of: None };
             if attend(&info) == WaitDecision::CallOff {
                 return Err(AbortCause::CalledOff(info.holder));
             }
@@ -155,9 +161,15 @@ impl TxHandle<'_> {
                 }
                 std::cmp::Ordering::Less => {}
             }
-            let holder = Opponent {
-                reason: format!("it is the turn of sequence number {next}"),
-                ..Opponent::default()
+            let reason = format!("it is the turn of sequence number {next}");
+            let now = if cfg!(loom) { None } else { realm.whose_turn(turn.group, next) };
+            let slot = now.map(|(number, _)| realm.table().slot(number));
+            let outside = slot.and_then(outside::outside);
+            let holder = match (slot, now) {
+                (Some(slot), Some((number, status))) => {
+                    Opponent { place: None, ..Opponent::of(slot, number, status, &reason) }
+                }
+                _ => Opponent { reason, ..Opponent::default() },
             };
             if self.nonblock {
                 realm.sweep_group(turn.group + 1);
@@ -168,7 +180,8 @@ impl TxHandle<'_> {
             }
             let waited = Duration::from_nanos(sync::now_ns().saturating_sub(since_ns));
             if let Some(attend) = self.attend.as_mut() {
-                let info = WaitInfo { holder, waited, publishing: false };
+                let turn_of = Some(next);
+                let info = WaitInfo { holder, waited, publishing: false, outside, turn_of };
                 if attend(&info) == WaitDecision::CallOff {
                     return Err(AbortCause::CalledOff(info.holder));
                 }

@@ -10,10 +10,10 @@ use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{api, members, naps, process, restored, signals};
+use super::{api, members, naps, outside, process, restored, signals};
 use crate::call::Call;
 use crate::raw::syscall;
-use crate::tx::{Failure, Tx, flags, held, waits};
+use crate::tx::{Failure, Tx, flags, held, timers, waits};
 
 /// What a call of a failed transaction is answered.
 const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
@@ -34,6 +34,7 @@ fn lost() -> Failure {
 pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>) -> Next {
     let (number, args) = (call.number(), *call.words());
     thread.counters.calls += 1;
+    outside::begins(call);
     if crate::reach::takes_away(number) {
         crate::reach::forget();
     }
@@ -48,16 +49,14 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     {
         return processes::client::change_ids(thread, call, class, context);
     }
-    if (may_wait(number)
-        || may_sleep(number, &args)
-        || waits::may_wait_for_descriptor(number)
-        || held::sends_signal(number))
-        && handlers_are_waited_with(thread, call)
-    {
+    if handlers_are_waited_with(thread, call) {
         return processes::client::wait(thread, call, class, context);
     }
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);
+    }
+    if let Some(next) = before_any(thread, class, number) {
+        return next;
     }
     if may_wait(number)
         && let Some(next) = members::with(thread, |thread| before_waiting(thread, call))
@@ -118,6 +117,14 @@ pub fn by_class(
             let Some(session) = thread.session.as_mut() else { return native() };
             Next::Answer(signals::take(&mut session.kept, call))
         }
+        (Class::Harmless, _) if timers::is_of_timer(number) => {
+            let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
+            match tx.map(|tx| thread::guarded(|| tx.timer_call(call))) {
+                None => native(),
+                Some(Ok(answer)) => Next::Answer(crate::raw::answer(answer)),
+                Some(Err(panic)) => fail(thread, session::defect(&panic)),
+            }
+        }
         (Class::Harmless, _) if number == libc::SYS_getrlimit => match thread.session.as_ref() {
             Some(session) if restored::holds_limits(session) => {
                 Next::Answer(restored::ask_limit(session, call))
@@ -130,7 +137,15 @@ pub fn by_class(
         {
             Next::Answer(answer)
         }
-        (Class::Harmless, _) if may_sleep(number, &args) => asleep(thread, call),
+        (Class::Harmless, _) if may_sleep(number, &args) => {
+            if outside::is_sleep(number) {
+                between_looks(thread, call)
+            } else if is_wait_at_word(number, &args) {
+                at_word(thread, call)
+            } else {
+                asleep(thread, call)
+            }
+        }
         (Class::Harmless, _) => native(),
         (Class::Restored(_), _) => {
             restored::call(thread, call).unwrap_or_else(|| transactional(thread, call))
@@ -242,18 +257,23 @@ fn may_wait(number: i64) -> bool {
 fn handlers_are_waited_with(thread: &mut Thread, call: &Call) -> bool {
     let session = thread.session.as_mut().filter(|session| session.is_command());
     let Some(session) = session else { return false };
-    if !session.actions.has_handlers(session.masks.during(call)) {
+    let number = call.number();
+    let may_be = may_wait(number)
+        || may_sleep(number, call.words())
+        || waits::may_wait_for_descriptor(number)
+        || held::sends_signal(number);
+    if !may_be || !session.actions.has_handlers(session.masks.during(call)) {
         return false;
     }
     let Some(tx) = session.tx.as_mut().filter(|tx| tx.doomed().is_none()) else { return false };
-    match call.number() {
+    match number {
         libc::SYS_wait4 => call.int(2) & libc::WNOHANG == 0 && !is_over(call),
         libc::SYS_waitid => call.int(3) & libc::WNOHANG == 0 && !is_over(call),
         libc::SYS_semop | libc::SYS_semtimedop => !never_waits(call),
         libc::SYS_msgrcv => call.int(4) & libc::IPC_NOWAIT == 0,
         libc::SYS_mq_timedreceive => true,
-        number if may_sleep(number, call.words()) => true,
-        number if held::sends_signal(number) => held::is_for_this_process(call),
+        _ if may_sleep(number, call.words()) => true,
+        _ if held::sends_signal(number) => held::is_for_this_process(call),
         _ => thread::guarded(|| tx.waits_outside(call)).unwrap_or(false),
     }
 }
@@ -277,6 +297,62 @@ fn may_sleep(number: i64, args: &[u64; 6]) -> bool {
 
 /// In the middle of a sleep it is looked so often whether there is room for what was released.
 const PART: Duration = Duration::from_millis(20);
+
+/// Whether it is the plain wait at a futex: who ends it sends one of those that wait to look again.
+fn is_wait_at_word(number: i64, args: &[u64; 6]) -> bool {
+    number == libc::SYS_futex && args[1] & !PRIVATE == 0
+}
+
+/// `FUTEX_PRIVATE_FLAG`.
+const PRIVATE: u64 = 128;
+
+/// Such a wait. One that has lost meanwhile, and begins again, does so before it takes what it was woken for: a lock, which
+/// nobody would give back. Another one that waits there is woken in its place. Not if processes can't share the word:
+/// so are the locks of the C library's own, of which a thread may have one more while it waits.
+fn at_word(thread: &mut Thread, call: &Call) -> Next {
+    if let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
+        tx.look_for_own_mutex(call.word(0));
+    }
+    let next = asleep(thread, call);
+    let Next::Answer(answer) = next else { return next };
+    let Some(session) = thread.session.as_mut() else { return next };
+    let restarts = session.restarts() && !session.plan.went_out;
+    let goes_back = call.word(1) & PRIVATE == 0 && (restarts || session.checkpoint.is_some());
+    let Some(tx) = session.tx.as_mut().filter(|_| goes_back) else { return next };
+    let _ = thread::guarded(|| tx.check_doom());
+    let Some(why) = tx.doomed().cloned() else { return next };
+    if answer == 0 {
+        const WAKE: u64 = 1;
+        let words = [call.word(0), WAKE, 1, 0, 0, 0];
+        // SAFETY: the word is only looked up.
+        unsafe { syscall(libc::SYS_futex, words) };
+    }
+    match fail(thread, why) {
+        Next::Again => Next::Again,
+        // As far as the program can tell, somebody has woken it.
+        Next::Answer(_) => next,
+    }
+}
+
+/// A sleep. A program that sleeps between two looks for something that others are to do would never find it: what the
+/// transaction has seen stays as it was.
+fn between_looks(thread: &mut Thread, call: &Call) -> Next {
+    if let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
+        outside::has_slept(tx.slept());
+    }
+    let since = Instant::now();
+    let next = asleep(thread, call);
+    let Next::Answer(_) = next else { return next };
+    let Some(session) = thread.session.as_mut() else { return next };
+    let Some(tx) = session.tx.as_mut() else { return next };
+    let looked = thread::guarded(|| tx.has_slept_between_looks(since.elapsed()));
+    let Some(why) = session::end_of(tx, looked) else { return next };
+    match fail(thread, why) {
+        Next::Again => Next::Again,
+        // It is the next call for a file that fails.
+        Next::Answer(_) => next,
+    }
+}
 
 /// A wait that has no descriptor: a sleep, or one at a futex. What is held is sent when such waits have lasted for some time:
 /// somebody who is to end this one, or to do what a loop looks for, may be waiting for that.
@@ -311,17 +387,25 @@ fn asleep(thread: &mut Thread, call: &Call) -> Next {
         };
         done = thread::guarded(|| tx.go_on());
     }
-    match (done, tx.doomed()) {
-        (Ok(()), None) => {
-            let call = rest.as_ref().map_or(*call, naps::Rest::call);
-            Next::Answer(signals::while_waiting(|| call.make()))
-        }
-        (Ok(()), Some(why)) => {
-            let why = why.clone();
-            fail(thread, why)
-        }
-        (Err(panic), _) => fail(thread, session::defect(&panic)),
+    if let Some(why) = session::end_of(tx, done) {
+        return fail(thread, why);
     }
+    let call = rest.as_ref().map_or(*call, naps::Rest::call);
+    Next::Answer(signals::while_waiting(|| call.make()))
+}
+
+/// Before any call: what was read from a pipe that has had no room for a time is taken.
+fn before_any(thread: &mut Thread, class: Class, number: i64) -> Option<Next> {
+    if matches!(class, Class::SignalReturn | Class::Exit | Class::ExitGroup) {
+        return None;
+    }
+    let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.looks_at_pipes())?;
+    // Its error is that the transaction is doomed.
+    let done = thread::guarded(|| {
+        let _ = tx.take_full_pipes(number);
+    });
+    let why = session::end_of(tx, done)?;
+    Some(fail(thread, why))
 }
 
 /// Before a wait for somebody who may be waiting for what is held: that is sent first. Under TX_STRICT the transaction
@@ -362,14 +446,8 @@ fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
             tx.release_until(call, || for_child && is_over(call));
         }
     });
-    match (done, tx.doomed()) {
-        (Ok(()), None) => None,
-        (Ok(()), Some(why)) => {
-            let why = why.clone();
-            Some(fail(thread, why))
-        }
-        (Err(panic), _) => Some(fail(thread, session::defect(&panic))),
-    }
+    let why = session::end_of(tx, done)?;
+    Some(fail(thread, why))
 }
 
 /// Whether there is such a child as a wait is for, or the wait is wrong.
@@ -439,6 +517,9 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
         true => session.restored.carry_out(tx, |tx| tx.call(call)),
         false => tx.call(call),
     });
+    if call.number() == libc::SYS_read {
+        session.kept.took_all(tx.take_signals());
+    }
     let doomed = match called {
         Ok(answer) => match tx.doomed() {
             None => return Next::Answer(answer),
@@ -520,7 +601,7 @@ fn is_for_itself(call: &Call) -> bool {
 
 /// The transaction can't commit any more.
 pub fn fail(thread: &mut Thread, why: Failure) -> Next {
-    let conflict = why.reason == reason::CONFLICT;
+    let conflict = why.is_worth_another_try();
     session::abort_in(thread, why);
     let Some(session) = thread.session.as_mut() else { return CANCELED };
     if let Some(command) = &session.command {

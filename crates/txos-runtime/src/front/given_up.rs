@@ -19,6 +19,7 @@ use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::kernel::{self, Credentials};
 use crate::tx::{Failure, flags};
 
+use super::processes::host;
 use super::{alloc, restored, signals};
 
 /// Room for what a child finds, in bytes: its answer, how many words follow, and the words, of which there are fewer than
@@ -40,8 +41,7 @@ pub fn keeps(asked: u32, again: bool) -> Result<bool, Failure> {
     if asked & (flags::THREADS | flags::PROCESSES) != 0 {
         return refusal(libc::EINVAL, "it can't be had together with TX_THREADS or TX_PROCESSES");
     }
-    super::processes::host::stop_sleepers();
-    match kernel::threads() {
+    match host::threads_of_the_program() {
         Some(1) => Ok(true),
         _ if again => Ok(false),
         Some(_) => refusal(
@@ -70,18 +70,14 @@ pub fn call(
     }
     let kept = found.permitting_as(began);
     if kept.put_in_force().is_err() {
-        or_end(&present);
+        have_or_end(&present);
         return None;
     }
     Some((answer, (kept != found).then_some(found)))
 }
 
-/// The thread has these for good.
-pub fn give_up(seen: &Credentials) {
-    or_end(seen);
-}
-
-fn or_end(credentials: &Credentials) {
+/// The thread has these from here on; else the process ends.
+pub fn have_or_end(credentials: &Credentials) {
     if credentials.put_in_force().is_err() {
         restored::end("the thread can't have the credentials that it is to have");
     }

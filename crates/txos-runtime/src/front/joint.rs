@@ -219,6 +219,8 @@ pub struct Prepared {
     taken: signals::Kept,
     /// Its place among those that come after each other.
     succession: Option<Arc<Succession>>,
+    /// The program itself begins again (TX_RETRY).
+    retries: bool,
 }
 
 /// The transaction, on its way to the thread that commits it.
@@ -282,7 +284,15 @@ impl Prepared {
             }
         };
         let taken = signals::Kept::default();
-        let prepared = Prepared { decision, stages, committer, enlisted, taken, succession: None };
+        let prepared = Prepared {
+            decision,
+            stages,
+            committer,
+            enlisted,
+            taken,
+            succession: None,
+            retries: false,
+        };
         match prepared.stages.recv() {
             Ok(Stage::Prepared) => {}
             Ok(Stage::Over(over)) => {
@@ -310,13 +320,22 @@ impl Prepared {
             _ => Err(defect("a commit has no end")),
         };
         let _ = self.committer.join();
-        if let Some(succession) = self.succession {
-            match &over {
-                Ok(_) => succession.committed(),
-                Err(failure) => succession.aborted(&failure.what),
+        let between = self.succession.and_then(|succession| match &over {
+            Ok(_) => {
+                succession.committed();
+                None
             }
-        }
-        Decided { over, enlisted: self.enlisted, taken: self.taken }
+            Err(failure)
+                if self.retries && !is_undecided(failure) && succession.is_of_this_thread() =>
+            {
+                Some(succession)
+            }
+            Err(failure) => {
+                succession.aborted(&failure.what);
+                None
+            }
+        });
+        Decided { over, enlisted: self.enlisted, taken: self.taken, between }
     }
 
     /// In a child: it is the parent's.
@@ -330,12 +349,15 @@ struct Decided {
     over: Result<Committed, Failure>,
     enlisted: Enlisted,
     taken: signals::Kept,
+    /// The place of one that the program begins again.
+    between: Option<Arc<Succession>>,
 }
 
 impl Decided {
     fn defect(panic: &str) -> Decided {
         let over = Err(defect(panic));
-        Decided { over, enlisted: Enlisted::default(), taken: signals::Kept::default() }
+        let enlisted = Enlisted::default();
+        Decided { over, enlisted, taken: signals::Kept::default(), between: None }
     }
 }
 
@@ -411,6 +433,7 @@ fn prepare_in(thread: &mut Thread) -> Result<Prepared, Failure> {
             thread.counters.aborted -= 1;
             if let Some(session) = thread.session.as_mut() {
                 prepared.succession = session.plan.succession.take();
+                prepared.retries = session.plan.flags & flags::RETRY != 0;
                 session.enlisted = Enlisted::default();
             }
             Ok(prepared)
@@ -445,7 +468,8 @@ pub fn finish(tls: &Tls, commit: bool) -> i32 {
     };
     let ended = on_own_stack(tls, || prepared.decide(commit));
     let ended = ended.unwrap_or_else(|panic| Decided::defect(&panic));
-    let Decided { over, enlisted, mut taken } = ended;
+    let Decided { over, enlisted, mut taken, between } = ended;
+    thread.between = between;
     let answer = match over {
         Ok(committed) => {
             thread.counters.committed += 1;

@@ -297,7 +297,7 @@ impl Turn {
         if lived && self.tx.is_none() {
             let failure = thread.report.abort.clone();
             let wanted = session.member.as_ref().is_some_and(|member| member.wants_again);
-            let lost = failure.reason == reason::CONFLICT;
+            let lost = failure.is_worth_another_try();
             let again = wanted || (lost && !session.plan.went_out);
             self.end(failure, session.plan.clone(), again);
             if let Some(member) = session.member.as_mut() {

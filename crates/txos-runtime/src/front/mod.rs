@@ -14,6 +14,7 @@
 //! | `joint` | what decides together with a transaction |
 //! | [`members`] | a transaction that several threads are in |
 //! | `naps` | the beginning of a sleep, or of a wait at a futex |
+//! | [`outside`] | waits for what the realm does not know |
 //! | [`processes`] | a transaction that several processes are in |
 //! | `given_up` | credentials that are given up by the commit (TX_KEEP_CREDENTIALS) |
 //! | `restored` | credentials, limits and priorities, which an abort puts back |
@@ -54,6 +55,8 @@ mod joint;
 pub mod members;
 #[cfg(target_arch = "x86_64")]
 mod naps;
+#[cfg(target_arch = "x86_64")]
+pub mod outside;
 #[cfg(target_arch = "x86_64")]
 pub mod process;
 #[cfg(target_arch = "x86_64")]

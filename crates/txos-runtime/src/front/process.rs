@@ -118,6 +118,11 @@ pub fn exec(thread: &mut Thread, call: &Call) -> Next {
     if let Some(next) = outside_call(thread, "running another program", number) {
         return next;
     }
+    if let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
+        // The program goes on reading there.
+        let why = "another program takes the place of this one";
+        let _ = thread::guarded(|| tx.take_pipes_before(Some(number), why).is_ok());
+    }
     let why = Failure {
         reason: reason::UNSUPPORTED,
         errno: libc::ECANCELED,
@@ -202,6 +207,13 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
     }
     if let Some(tx) = thread.session.as_mut().and_then(|session| session.tx.as_mut()) {
         tx.child_shares_table(made.flags & libc::CLONE_FILES as u64 != 0);
+        // It may read there as well. (Under TX_STRICT it is not made.)
+        let why = "a new process or thread may read from a pipe";
+        if let Err(panic) =
+            thread::guarded(|| tx.take_pipes_before(Some(call.number()), why).is_ok())
+        {
+            return fail(thread, session::defect(&panic));
+        }
         if !is_thread && let Err(panic) = thread::guarded(|| tx.release_before_child(call.number()))
         {
             return fail(thread, session::defect(&panic));

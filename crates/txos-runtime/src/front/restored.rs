@@ -96,7 +96,7 @@ impl Restored {
         let Some(seen) = self.seen.take() else { return };
         // An abort is to know what it can't put back.
         self.credentials.get_or_insert_with(|| Box::new((Credentials::now(), Attachments::now())));
-        given_up::give_up(&seen);
+        given_up::have_or_end(&seen);
     }
 
     /// What is left to be done after the commit.
@@ -105,7 +105,7 @@ impl Restored {
         Restored { seen: self.seen, ..Restored::default() }
     }
 
-    /// What waits for the end of the commit, to be [given up](given_up::give_up) then.
+    /// What waits for the end of the commit, to be [given up](given_up::have_or_end) then.
     #[must_use]
     pub fn take_given_up(&mut self) -> Option<Box<Credentials>> {
         self.seen.take()

@@ -199,6 +199,14 @@ pub fn defect(panic: &str) -> Failure {
     }
 }
 
+/// Why a transaction can't go on after some of its work, if that doomed it or panicked.
+pub fn end_of(tx: &Tx, done: Result<(), String>) -> Option<Failure> {
+    match done {
+        Ok(()) => tx.doomed().cloned(),
+        Err(panic) => Some(defect(&panic)),
+    }
+}
+
 fn tell_defect(panic: &str) {
     api::tell(&defect(panic).what);
 }
@@ -293,6 +301,9 @@ pub fn outermost(
     let mut plan = plan;
     let begun = match thread::record(tls) {
         Ok(thread) => {
+            if plan.flags & flags::RETRY != 0 && plan.succession.is_none() {
+                plan.succession = thread.between.take();
+            }
             let begun = place(tls, thread, &mut plan, before)
                 .and_then(|()| begin_in(tls, thread, regs, plan.clone(), before, command));
             match begun {
@@ -301,6 +312,10 @@ pub fn outermost(
                     Ok(())
                 }
                 Err(failure) => {
+                    // As after a conflict.
+                    if plan.flags & flags::RETRY != 0 && failure.errno == libc::EAGAIN {
+                        thread.between = plan.succession.take();
+                    }
                     give_up_place(tls, &mut plan, &failure.what);
                     thread.report.say(&failure.what);
                     Err(failure.errno)
@@ -328,7 +343,7 @@ fn place(tls: &Tls, thread: &Thread, plan: &mut How, mask: signals::Set) -> Resu
     // What the program has blocked ends no wait.
     tls.ending.set(signals::all_ending() & !mask);
     let placed = on_own_stack(tls, || match plan.succession.as_ref() {
-        Some(succession) => succession.before_next(),
+        Some(succession) => succession.before_next(plan.flags & flags::RESTART != 0),
         None => {
             plan.succession = Succession::of(plan, thread.name.as_deref())?;
             Ok(())
@@ -336,6 +351,26 @@ fn place(tls: &Tls, thread: &Thread, plan: &mut How, mask: signals::Set) -> Resu
     });
     tls.ending.set(0);
     placed.unwrap_or_else(|panic| Err(defect(&panic)))
+}
+
+/// A transaction has not committed, and its program may begin it again: what comes after it goes on waiting.
+fn keep_place(thread: &mut Thread, session: &mut Session) {
+    let plan = &mut session.plan;
+    // What is undecided may be committed.
+    let may_follow = plan.flags & flags::RETRY != 0
+        && session.lost.is_empty()
+        && thread.report.abort.errno != libc::EINPROGRESS;
+    if may_follow && plan.succession.as_ref().is_some_and(|one| one.is_of_this_thread()) {
+        thread.between = plan.succession.take();
+    }
+}
+
+/// The program does not begin again.
+fn give_up_between(tls: &Tls, thread: &mut Thread) {
+    if let Some(between) = thread.between.take() {
+        let why = thread.report.abort.what.clone();
+        let _ = on_own_stack(tls, move || between.aborted(&why));
+    }
 }
 
 /// The transaction has ended without effect, for what comes after it.
@@ -554,7 +589,7 @@ pub fn end(tls: &Tls) -> i32 {
             // Before signals are let in: a handler may jump out.
             let answer = after_commit(tls, thread, committed, enlisted, mask);
             // What was held goes out as who the thread was in its calls.
-            given_up.iter().for_each(|seen| given_up::give_up(seen));
+            given_up.iter().for_each(|seen| given_up::have_or_end(seen));
             signals::release(late, mask);
             answer.map_or_else(api::fail, |()| 0)
         }
@@ -607,7 +642,7 @@ pub fn failed_end(tls: &Tls, thread: &mut Thread, mut failure: Failure, asked_ag
     let lost = failure.reason == reason::CONFLICT
         || failure.reason == reason::PRODUCER && has_successor(tls, thread);
     let went_out = thread.session.as_ref().is_some_and(|session| session.plan.went_out);
-    let again = (lost && !went_out) || asked_again;
+    let again = (lost && !went_out && !failure.gives_up) || asked_again;
     thread.report.say(&failure.what);
     thread.report.abort = failure;
     let Some(session) = thread.session.as_mut() else { return api::fail(errno) };
@@ -694,6 +729,7 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
             if let Some(session) = thread.session.as_mut() {
                 session.restored = restored.left();
             }
+            super::outside::has_committed();
             thread.counters.committed += 1;
             thread.counters.short_cuts += u64::from(committed.short_cut);
             Ok(committed)
@@ -738,11 +774,8 @@ pub fn called_off() -> Failure {
 /// The same instead of another reason, with what that says was sent and taken before.
 pub fn called_off_not(other: &Failure) -> Failure {
     let mut why = called_off();
-    let said = ["; sent before that: ", "; taken before that: "];
-    let at = said.iter().filter_map(|words| other.what.find(words)).min();
-    if let Some(named) = at.and_then(|at| other.what.get(at..)) {
-        why.what.push_str(named);
-    }
+    why.before.clone_from(&other.before);
+    why.what.push_str(&why.before);
     why
 }
 
@@ -820,6 +853,7 @@ pub fn outside(tls: &Tls, thread: &mut Thread) {
     let Some(mut session) = thread.session.take() else { return linger(tls) };
     let (mask, enlisted) = (session.masks.before, session.take_enlisted());
     let late = session.kept.take_late();
+    keep_place(thread, &mut session);
     give_up_place(tls, &mut session.plan, &thread.report.abort.what);
     drop(session);
     linger(tls);
@@ -847,6 +881,7 @@ pub fn end_of_thread(tls: &Tls) {
         }
     }
     joint::end_of_thread(thread);
+    give_up_between(tls, thread);
 }
 
 /// What a thread's, or the process's, end is to its transaction.
@@ -880,7 +915,10 @@ pub fn name(tls: &Tls, name: Option<&CStr>) -> i32 {
         Some(_) => return api::fail(libc::EINVAL),
     };
     let before = signals::block_sent();
-    let named = thread::record(tls).map(|thread| thread.name = name);
+    let named = thread::record(tls).map(|thread| {
+        thread.name = name;
+        give_up_between(tls, thread);
+    });
     signals::set_mask(before);
     named.map_or_else(|_| api::fail(libc::ENOMEM), |()| 0)
 }
@@ -1020,7 +1058,11 @@ pub fn pause(tls: &Tls) -> i64 {
     let mut session = session;
     if let Some(tx) = session.tx.as_mut() {
         // On a panic it is as it was: the next call finds out.
-        let _ = on_own_stack(tls, || tx.before_pause());
+        let _ = on_own_stack(tls, || {
+            tx.before_pause();
+            // Under TX_STRICT as well: what paused code does is not the transaction's.
+            tx.take_pipes_before(None, "the transaction is paused").is_ok()
+        });
     }
     session.abort_if = tls.abort_if.get();
     let mask = session.masks.before;
@@ -1068,6 +1110,9 @@ fn resume_in(tls: &Tls, id: i64, before: signals::Set) -> Result<(), i32> {
     thread.regs = paused.regs;
     crate::reach::forget();
     tls.goes_by(&paused.session.masks);
+    if let Some(tx) = paused.session.tx.as_ref() {
+        tx.takes_part();
+    }
     tls.abort_if.set(paused.session.abort_if);
     thread.session = Some(paused.session);
     to_program(tls);

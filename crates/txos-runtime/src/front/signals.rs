@@ -15,8 +15,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::entry;
 use super::tls::here;
+use super::{entry, outside};
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::user::{Plain, UserPtr};
@@ -378,15 +378,16 @@ pub fn without_handlers() -> Set {
 /// meanwhile in a transaction as well: Ctrl-C, above all. Nothing is being published, so that is an abort.
 #[inline]
 pub fn while_waiting<R>(work: impl FnOnce() -> R) -> R {
-    let ends = match here().ending.get() {
+    let tls = here();
+    let ends = match tls.ending.get() {
         0 => 0,
         some => some & ending(),
     };
     if ends == 0 {
-        return work();
+        return outside::waiting(tls, work);
     }
     unblock(ends);
-    let answer = work();
+    let answer = outside::waiting(tls, work);
     block(ends);
     answer
 }
@@ -421,7 +422,7 @@ pub fn take_back(signal: i32) {
 }
 
 /// What the kernel tells of a signal: `siginfo_t`, word by word.
-type Info = [u64; 16];
+pub type Info = [u64; 16];
 
 /// A signal that came while a handler was installed for it, and waits for the end: the program has taken the handler
 /// away since.
@@ -459,6 +460,11 @@ impl Kept {
     fn took(&mut self, info: Info) {
         let action = kernel_action(number(&info), None).unwrap_or_default();
         self.taken.push(Late { info, action });
+    }
+
+    /// Signals were read from a descriptor in the transaction.
+    pub fn took_all(&mut self, all: Vec<Info>) {
+        all.into_iter().for_each(|info| self.took(info));
     }
 
     /// What was taken is there again. It waits, as everything does until the end. If only the transaction had a
@@ -567,7 +573,7 @@ pub fn suspend(masks: &Masks, kept: &mut Kept, call: &Call) -> Result<Set, i32> 
     let mask = mask & !(of(libc::SIGKILL) | of(libc::SIGSTOP) | of(libc::SIGSYS));
     loop {
         // What another thread, or a handler, installs meanwhile is found when the next second begins.
-        if let Some(info) = wait_for(waking(mask), Some(&[1, 0])) {
+        if let Some(info) = outside::waiting(here(), || wait_for(waking(mask), Some(&[1, 0]))) {
             kept.took(info);
             // Its handler runs in the transaction.
             let_traps_through(of(number(&info)));
@@ -583,7 +589,7 @@ pub fn take(kept: &mut Kept, call: &Call) -> i64 {
     let told = call.pointer::<Info>(1);
     // SAFETY: the kernel writes there what the program wants to be told.
     let own = unsafe { call.with_word(1, (&raw mut info) as u64) };
-    let answer = own.make();
+    let answer = outside::waiting(here(), || own.make());
     if answer <= 0 {
         return answer;
     }

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::entry::{self, Regs};
 use super::joint::Prepared;
@@ -17,6 +17,7 @@ use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
 use super::{alloc, signals};
 use crate::raw::syscall;
 use crate::tx::shared;
+use crate::tx::succession::Succession;
 
 /// The runtime's stack: what a commit with long paths needs, several times over. Only what is
 /// touched takes memory.
@@ -52,6 +53,8 @@ pub struct Thread {
     pub prepared: Option<Box<Prepared>>,
     /// The name of its next transaction, for those that are to come after that.
     pub name: Option<String>,
+    /// The place of a transaction that has not committed, and that the program itself begins again (TX_RETRY).
+    pub between: Option<Arc<Succession>>,
 }
 
 /// The program's stack for handlers: where, with which flags, how large.
@@ -242,6 +245,8 @@ pub fn after_fork(tls: &Tls) {
     if let Some(prepared) = existing(tls).and_then(|thread| thread.prepared.take()) {
         prepared.forget();
     }
+    // It is of another process, so nothing is said of its end.
+    drop(existing(tls).and_then(|thread| thread.between.take()));
 }
 
 /// In a child that goes on in its parent's transaction: dispatch is not inherited.

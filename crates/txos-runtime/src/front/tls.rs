@@ -11,6 +11,8 @@ use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use txos_engine::realm::Realm;
+
 use super::signals::Masks;
 use super::thread::Thread;
 
@@ -52,6 +54,23 @@ pub struct Tls {
     pub ending: Cell<u64>,
     /// What the program sets to have this transaction aborted; null: nothing.
     pub abort_if: Cell<*const AtomicI32>,
+    /// The realm that this transaction takes part in; null: none.
+    pub realm: Cell<*const Realm>,
+    /// Its place there ([`txos_engine::realm::Place`]); 0: none.
+    pub place: Cell<u64>,
+    /// The number and the first argument of the call that is being carried out, and when it first waited (ns since some
+    /// moment); 0: it has not.
+    pub call: Cell<u64>,
+    /// As above.
+    pub argument: Cell<u64>,
+    /// As above.
+    pub waits_since: Cell<u64>,
+    /// For how long this transaction has slept since it last found something new, in ns.
+    pub slept: Cell<u64>,
+    /// How often in a row this thread's transactions have lost because they waited so.
+    pub lost: Cell<u64>,
+    /// 1: this transaction gives way only after a wait that lasts for long.
+    pub gives_way_late: Cell<u64>,
 }
 
 impl Tls {
@@ -65,6 +84,9 @@ impl Tls {
     pub fn goes_by_none(&self) {
         self.at_once.set(0);
         self.ending.set(0);
+        self.place.set(0);
+        self.slept.set(0);
+        self.gives_way_late.set(0);
     }
 
     /// Whether the program wants the transaction to be aborted.
@@ -84,13 +106,13 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,192",
+    ".size txos_tls,240",
     "txos_tls:",
-    ".zero 192",
+    ".zero 240",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 192 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 240 && std::mem::offset_of!(Tls, stack) == 16);
 
 /// The calling thread's block.
 #[inline(always)]

@@ -11,11 +11,14 @@ use std::time::Duration;
 use txos_engine::commit::conflict;
 use txos_engine::object::{Facets, FileId, FileKind};
 use txos_engine::readset::Outcome;
-use txos_engine::realm::{AbortCause, Access, Begin, Facet, WaitDecision, WaitInfo};
+use txos_engine::readset::validate::{OwnWrites, ValidationRules};
+use txos_engine::realm::{AbortCause, Access, Begin, Facet, TxHandle, WaitDecision, WaitInfo};
 use txos_engine::version;
 
-use super::kernel::{self, Errno, Stat, Sys, look_at, look_fd};
+use super::deadlock::{self, FoundDeadlock, Known};
+use super::kernel::{self, Errno, Stat, Sys, look_at};
 use super::node::{Id, Looked, held};
+use super::pipes::Pipes;
 use super::succession::Succession;
 use super::tree::ShadowTree;
 use super::{Failure, Tx, flags, reason};
@@ -71,7 +74,15 @@ impl Tx {
                 if after.as_ref().is_some_and(|one| one.is_behind()) {
                     handle.defer(true);
                 }
-                self.locks.handle = Some(handle.attended(attend(after)));
+                // A command's other processes may come at any time.
+                if self.waits.has_members() || self.how.flags & flags::COMMAND != 0 {
+                    handle.has_several_threads();
+                }
+                takes_part(&handle, self.how.flags & flags::MANAGED != 0);
+                let deadlock = self.waits.deadlock.clone();
+                let (pipes, strict) = (Some(self.held.input.shared_pipes()), self.is_strict());
+                let attend = attend(after, deadlock, pipes, strict);
+                self.locks.handle = Some(handle.attended(attend));
             }
             Err(e) => {
                 self.doom(Failure {
@@ -86,15 +97,27 @@ impl Tx {
         Ok(())
     }
 
+    /// The calling thread goes on with it.
+    pub fn takes_part(&self) {
+        if let Some(handle) = self.locks.handle.as_ref() {
+            takes_part(handle, self.how.flags & flags::MANAGED != 0);
+        }
+    }
+
     /// Notes that another transaction won at `path`.
     pub fn lose(&mut self, path: &[u8], stop: &AbortCause) -> Errno {
         let conflict = conflict(path, stop);
         let pid = stop.opponent().map_or(0, |r| r.pid);
+        let deadlock = self.waits.deadlock.take();
+        if self.locks.handle.as_ref().is_some_and(|handle| handle.again().defers) {
+            has_lost();
+        }
         self.doom(Failure {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
             pid: i32::try_from(pid).unwrap_or(0),
-            what: conflict.to_string(),
+            gives_up: deadlock.is_some(),
+            what: deadlock.map_or_else(|| conflict.to_string(), |deadlock| deadlock.what),
             path: path.to_vec(),
             ..Failure::default()
         });
@@ -381,6 +404,22 @@ impl Tx {
         }
     }
 
+    /// What was seen is looked at again, by one that sleeps between its looks: as what it looks at stays as it was, it
+    /// would sleep for ever.
+    pub fn look_at_all_again(&mut self) {
+        self.check_doom();
+        if self.doom.is_some() {
+            return;
+        }
+        let conflicts =
+            self.locks.reads.validate(ValidationRules::default(), &OwnWrites::default());
+        if let Some(conflict) = conflicts.first() {
+            use std::os::unix::ffi::OsStrExt;
+            let path = conflict.path.as_os_str().as_bytes().to_vec();
+            let _ = self.changed_outside(&path, &conflict.what.to_string());
+        }
+    }
+
     /// Whether another transaction has won meanwhile.
     pub fn check_doom(&mut self) {
         if self.doom.is_none()
@@ -397,7 +436,7 @@ impl ShadowTree {
     /// What a stable file is now, by a descriptor of it.
     pub fn is_same_file(&self, id: Id, fd: i32) -> bool {
         let known = self.nodes[id].stable.as_ref().map(|s| s.stat.id);
-        look_fd(fd).ok().map(|s| s.id) == known
+        kernel::identify_fd(fd).ok().map(|s| s.id) == known
     }
 }
 
@@ -415,6 +454,8 @@ pub fn is_called_off() -> bool {
 
 /// When it is said for whom a call waits, and when it gives up: the transaction is lost then.
 pub const TELL_AFTER: Duration = Duration::from_secs(2);
+/// When what was read from pipes is taken.
+const TAKE_AFTER: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The same in seconds, if something else was asked for; else more than there are.
 static SECONDS: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -432,19 +473,64 @@ pub fn set_patience(seconds: u64) {
     SECONDS.store(seconds.min(u64::MAX - 1), Ordering::Relaxed);
 }
 
+/// The calling thread's transaction has a place in the realm.
+#[cfg(target_arch = "x86_64")]
+fn takes_part(handle: &TxHandle<'static>, managed: bool) {
+    crate::front::outside::takes_part(handle.realm(), handle.place(), managed);
+}
+
+/// The same where there are no transactions.
+#[cfg(not(target_arch = "x86_64"))]
+fn takes_part(_: &TxHandle<'static>, _: bool) {}
+
+#[cfg(target_arch = "x86_64")]
+use crate::front::outside::has_lost;
+
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+fn has_lost() {}
+
 /// Looks after waiting: nobody waits for ever for one that does nothing, unless it comes `after` that.
-pub fn attend(after: Option<Arc<Succession>>) -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
-    let mut said = false;
+pub fn attend(
+    after: Option<Arc<Succession>>,
+    deadlock: FoundDeadlock,
+    pipes: Option<Pipes>,
+    strict: bool,
+) -> impl FnMut(&WaitInfo) -> WaitDecision + Send {
+    let (mut said, mut reported) = (false, false);
     move |info| {
+        // The other one may itself wait for room in a pipe.
+        if info.waited >= TAKE_AFTER
+            && !info.publishing
+            && let Some(pipes) = pipes.as_ref().filter(|pipes| pipes.any_looked())
+        {
+            if strict {
+                return WaitDecision::CallOff;
+            }
+            pipes.take_all().iter().for_each(|words| super::say(words));
+        }
+        // Who comes after the holder waits for its end, however long that takes.
+        let follows = after.as_ref().is_some_and(|one| one.waits_for(info.holder.pid));
+        match deadlock::look(info, &deadlock) {
+            Some(Known::Deadlock) => return WaitDecision::CallOff,
+            Some(Known::Report(words)) if !reported => {
+                (said, reported) = (true, true);
+                let seconds = patience().as_secs();
+                let end = if follows {
+                    String::new()
+                } else {
+                    format!(". It gives up after {seconds} s")
+                };
+                super::say(&format!("{words}{end}"));
+            }
+            _ => {}
+        }
         if !said && info.waited >= TELL_AFTER {
             said = true;
             super::say(&format!("waiting for transaction {}", info.holder));
         }
         // Ctrl-C ends the wait, and after the abort the program.
-        let waits = || {
-            info.waited < patience()
-                || after.as_ref().is_some_and(|one| one.waits_for(info.holder.pid))
-        };
+        let waits = || follows || info.waited < patience();
         let goes_on = || waits() && !is_called_off() && !super::effects::is_to_end();
         let patient = info.publishing || goes_on();
         if patient { WaitDecision::Wait } else { WaitDecision::CallOff }

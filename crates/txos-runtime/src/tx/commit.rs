@@ -11,8 +11,10 @@ use txos_engine::realm::RetryHistory;
 use txos_engine::txn::{Attendant, Failed, Outcome, Participant, Promises, Route, Txn, Waits};
 
 use super::acquire::{attend, patience};
+use super::deadlock::FoundDeadlock;
 use super::files::{Descriptor, OpenFile};
 use super::kernel::{self, Errno};
+use super::pipes::Pipes;
 use super::staging::failed;
 use super::{Committed, Decides, Failure, Tx, flags, reason, say, shared};
 
@@ -28,7 +30,14 @@ impl Tx {
     ) -> Result<Committed, Failure> {
         let asked = Asked { decides, refused: RefCell::new(None) };
         self.settle_held_places();
-        let placed = self.take_place().and_then(|()| self.check_received());
+        let (has_pipes, went_out) = (self.held.input.has_pipes(), self.went_out());
+        let taken = match decides {
+            // That may wait for anybody, and be long.
+            Some(_) => self.take_pipes_before(None, "others decide about the transaction"),
+            None => Ok(()),
+        };
+        let taken = taken.map_err(|_| self.doom.clone().unwrap_or_default());
+        let placed = taken.and_then(|()| self.take_place()).and_then(|()| self.check_received());
         let published = placed.and_then(|()| self.publish(&asked)).map_err(|failure| {
             match asked.refused.take() {
                 // What could not be undone is still undecided.
@@ -43,6 +52,7 @@ impl Tx {
                 self.make_ways_known();
                 // Before a socket is closed with it in its queue: TCP tells the other end of that.
                 committed.failed.extend(self.held.input.take());
+                self.held.committed();
                 self.install_descriptors();
                 shared::remember_file_systems(&self.copies.file_systems);
                 // Before the root directory changes: the store is found by its path.
@@ -53,6 +63,8 @@ impl Tx {
             }
             Err(failure) => {
                 let mut failure = self.naming_released(failure);
+                // What was taken meanwhile can't be so again.
+                failure.gives_up |= has_pipes && !went_out && self.went_out();
                 failure.again = self.abort();
                 Err(failure)
             }
@@ -211,7 +223,12 @@ impl Tx {
 
     /// How it waits for opponents when it commits.
     fn waiting(&self) -> Waiting {
-        Waiting { gives_way: self.how.flags & flags::NONBLOCK != 0 }
+        Waiting {
+            gives_way: self.how.flags & flags::NONBLOCK != 0,
+            deadlock: self.waits.deadlock.clone(),
+            pipes: self.held.input.pipes().cloned(),
+            strict: self.is_strict(),
+        }
     }
 
     /// By the redo log, if all fits into it.
@@ -279,7 +296,10 @@ impl Tx {
         self.locks.again = again;
         let pid = opponent.map_or(0, |pid| i32::try_from(pid).unwrap_or(0));
         let unfinished = matches!(error, txos_engine::Error::Unfinished { .. });
-        let failure = Failure { pid, ..failed(error) };
+        let mut failure = Failure { pid, ..failed(error) };
+        if let Some(deadlock) = self.waits.deadlock.take() {
+            (failure.pid, failure.what, failure.gives_up) = (deadlock.pid, deadlock.what, true);
+        }
         if unfinished {
             self.copies.staging = None;
             return Failure { errno: libc::EINPROGRESS, ..failure };
@@ -429,6 +449,10 @@ fn tell_unrecorded(summary: &Summary) {
 struct Waiting {
     /// It is not to wait at all.
     gives_way: bool,
+    deadlock: FoundDeadlock,
+    /// What it has read from pipes, which others may wait for.
+    pipes: Option<Pipes>,
+    strict: bool,
 }
 
 impl Waits for Waiting {
@@ -437,7 +461,7 @@ impl Waits for Waiting {
     }
 
     fn attendant(&self) -> Attendant {
-        Box::new(attend(None))
+        Box::new(attend(None, self.deadlock.clone(), self.pipes.clone(), self.strict))
     }
 
     fn goes_on(&self, _: Duration) -> bool {

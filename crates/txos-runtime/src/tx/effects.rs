@@ -46,10 +46,11 @@ use txos_engine::object::{FileId, FileKind};
 use super::files::File;
 use super::io::{buffers, uses_offset, what_is_there};
 use super::kernel::{self, Errno, OwnedFd, Sys};
+use super::pipes::Pipes;
 use super::sockets::{self, Header};
 use super::{Tx, flags, say, shared};
-use crate::call::Call;
-use crate::user::{Readable, UserSlice};
+use crate::call::{Call, giving_way};
+use crate::user::{Readable, UserSlice, length_of};
 
 /// So much is held in memory, bytes. What follows lies in a file.
 const MEMORY_MAX: usize = 1 << 20;
@@ -727,7 +728,7 @@ impl Wait {
             std::thread::sleep(Duration::from_millis(1));
         }
         loop {
-            let takes = match kernel::events(end.fd(), libc::POLLOUT, LOOK) {
+            let takes = match giving_way(|| kernel::events(end.fd(), libc::POLLOUT, LOOK)) {
                 Ok(0) | Err(Errno::INTR) => false,
                 Ok(_) => true,
                 Err(errno) => return Err(errno),
@@ -1041,7 +1042,7 @@ impl Tx {
             Err(Errno::MFILE | Errno::NFILE | Errno::INVAL) => {
                 if self.report.is_first("no descriptor to hold output by") {
                     say(
-                        "no descriptor is left to hold output by (RLIMIT_NOFILE), so it is sent at once, and stays",
+                        "no descriptor is left to hold output by, so it is sent at once, and stays",
                     );
                 }
                 return Ok(Reach::Live);
@@ -1055,8 +1056,7 @@ impl Tx {
     fn find_reach(&mut self, number: i32, real: i32, made: bool) -> Sys<Reach> {
         // Other processes of a transaction write by themselves, and what they write must not overtake this. And
         // another thread of it may be waiting for this already.
-        const SEVERAL: u32 = flags::COMMAND | flags::PROCESSES | flags::THREADS;
-        if self.how.flags & SEVERAL != 0 || self.waits.has_members() {
+        if self.is_of_several() {
             return Ok(Reach::Live);
         }
         let runtime = self.how.flags & flags::MANAGED != 0;
@@ -1192,7 +1192,7 @@ impl Tx {
             }
             _ => buffers(call)?,
         };
-        let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
+        let len = length_of(&bytes);
         if len == 0 && call.number() != libc::SYS_write {
             // The kernel makes no message of no bytes in several pieces.
             return Ok(Some(0));
@@ -1200,7 +1200,7 @@ impl Tx {
         if self.held.output.ends.get(end).is_some_and(|end| end.is_too_long(len)) {
             return Err(Errno::MSGSIZE);
         }
-        if self.may_lack_room(end, &bytes, false)? {
+        if self.may_lack_room(end, len, false)? {
             return Ok(None);
         }
         self.hold_bytes(Some(call), end, bytes, What::Bytes)
@@ -1211,12 +1211,7 @@ impl Tx {
     ///
     /// # Errors
     /// EAGAIN if it has no room for what is held; as [`Tx::release`].
-    fn may_lack_room(&mut self, end: usize, bytes: &[UserSlice], at_once: bool) -> Sys<bool> {
-        let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
-        self.may_lack_room_for(end, len, at_once)
-    }
-
-    fn may_lack_room_for(&mut self, end: usize, len: u64, at_once: bool) -> Sys<bool> {
+    fn may_lack_room(&mut self, end: usize, len: u64, at_once: bool) -> Sys<bool> {
         if asked() == Asked::All {
             return Ok(false);
         }
@@ -1446,6 +1441,7 @@ impl Tx {
                 // Who gets it would see what is not committed.
                 return self.unsupported_errno("handing a versioned file to others").map(|_| None);
             }
+            self.take_pipe_of(number)?;
             let real = self.real(number)?;
             // Without a number for it the message is live.
             let Ok(kept) = kernel::copy_high(real) else { return Ok(None) };
@@ -1484,11 +1480,11 @@ impl Tx {
         if has_address && !keeps_apart && there.unix {
             return Err(if there.connected { Errno::ISCONN } else { Errno::OPNOTSUPP });
         }
-        let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
+        let len = length_of(&bytes);
         if there.is_too_long(len) {
             return Err(Errno::MSGSIZE);
         }
-        if self.may_lack_room(end, &bytes, send_flags & libc::MSG_DONTWAIT != 0)? {
+        if self.may_lack_room(end, len, send_flags & libc::MSG_DONTWAIT != 0)? {
             return Ok(None);
         }
         // A connected stream takes no notice of an address.
@@ -1565,6 +1561,7 @@ impl Tx {
             _ => return Ok(None),
         };
         let Some(end) = self.end_for(call.int(to), false)? else { return Ok(None) };
+        self.take_pipe_of(call.int(from))?;
         let source = self.file(call.int(from))?;
         if !self.fds.get(source).reads() {
             return Err(Errno::BADF);
@@ -1579,7 +1576,7 @@ impl Tx {
                 return Err(Errno::AGAIN);
             }
         }
-        if self.may_lack_room_for(end, count, false)? {
+        if self.may_lack_room(end, count, false)? {
             return Ok(None);
         }
         let mut at = if offset.is_null() { None } else { Some(offset.read()?) };
@@ -1648,6 +1645,7 @@ impl Tx {
     pub fn release_until(&mut self, call: &Call, mut over: impl FnMut() -> bool) {
         self.report.calling = call.number();
         // Under TX_STRICT the transaction is doomed then.
+        let _ = self.take_pipes();
         let _ = self.release_memory();
         let _ = self.release_because(WAITING);
         // Operations on semaphores are tried first.
@@ -1656,7 +1654,7 @@ impl Tx {
         }
         let mut pace = Pace::default();
         while let Some(end) = self.held.output.stuck() {
-            let _ = kernel::events(end, libc::POLLOUT, TURN);
+            let _ = giving_way(|| kernel::events(end, libc::POLLOUT, TURN));
             if over() || is_to_end() || pace.is_over() {
                 break;
             }
@@ -1853,6 +1851,9 @@ impl Tx {
         }
         let call = txos_calls::name(self.report.calling).unwrap_or("?");
         self.held.output.went_out = true;
+        self.talks_by_any_way()?;
+        #[cfg(target_arch = "x86_64")]
+        crate::front::outside::has_sent();
         self.held.output.looks = 0;
         self.held.output.slept = Duration::ZERO;
         if self.report.note_live(RELEASED, b"") {
@@ -1893,11 +1894,13 @@ impl Tx {
             || self.held.holds_ipc()
             || self.held.holds_memory()
             || self.held.output.has_ends()
+            || self.held.input.keeps_writers_waiting()
             || self.fds.has_closed()
     }
 
     /// Before the transaction waits: what others may be waiting for is done.
     fn no_longer_keeps_waiting(&mut self) -> Sys<()> {
+        self.take_pipes()?;
         self.close_ends("closing an end of a pipe before its other side is waited for")?;
         self.release_ipc()?;
         self.release_memory()?;
@@ -1912,12 +1915,7 @@ impl Tx {
         let all = |flags: i32, len: u64| if flags & libc::MSG_WAITALL != 0 { len } else { 1 };
         let wanted = match call.number() {
             libc::SYS_recvfrom => all(call.int(3), call.word(2)),
-            libc::SYS_recvmsg => {
-                let header = Header::read(call.pointer(1));
-                let bytes = header.and_then(|header| header.buffers()).unwrap_or_default();
-                let len = bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add);
-                all(call.int(2), len)
-            }
+            libc::SYS_recvmsg => all(call.int(2), Header::length(call.pointer(1)).unwrap_or(0)),
             // It waits for all of its messages.
             libc::SYS_recvmmsg if call.int(3) & libc::MSG_WAITFORONE == 0 && call.word(2) > 1 => {
                 u64::MAX
@@ -1989,7 +1987,7 @@ impl Tx {
             let (first, turn) = if wanted > 1 { (-1, TURN) } else { (arrives, LOOK) };
             let two = [(first, libc::POLLIN), (end, libc::POLLOUT)];
             let mut two = two.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
-            let _ = kernel::any_event(&mut two, turn);
+            let _ = giving_way(|| kernel::any_event(&mut two, turn));
             if is_there(self) || arrives == real && has_arrived(real, wanted) {
                 break;
             }
@@ -2116,7 +2114,7 @@ impl Tx {
             && let Some(end) = self.held.output.stuck()
         {
             let left = within.map_or(TURN, |within| within.saturating_sub(pace.began.elapsed()));
-            let _ = kernel::events(end, libc::POLLOUT, left.min(TURN));
+            let _ = giving_way(|| kernel::events(end, libc::POLLOUT, left.min(TURN)));
             self.go_on_at(&mut pace);
             self.let_ends_go();
             restore();
@@ -2156,25 +2154,25 @@ impl Tx {
     /// Whether something is held, so that a wait is to be told.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.held.output.any() || self.held.holds_memory()
+        self.held.output.any()
+            || self.held.holds_memory()
+            || self.held.input.keeps_writers_waiting()
     }
 
     /// Whether something was sent before the commit.
     #[must_use]
     pub fn went_out(&self) -> bool {
-        self.held.output.went_out
+        self.held.output.went_out || self.held.input.pipes().is_some_and(Pipes::went_out)
     }
 
     /// Adds to why it is aborted what was sent before.
     #[must_use]
     pub fn naming_released(&self, mut why: super::Failure) -> super::Failure {
-        let released = self.held.output.released();
-        if !released.is_empty() {
-            why.what = format!("{}; sent before that: {released}", why.what);
-        }
-        let taken = self.held.input.taken();
-        if !taken.is_empty() {
-            why.what = format!("{}; taken before that: {taken}", why.what);
+        let of = [("sent", self.held.output.released()), ("taken", self.held.input.taken())];
+        for (done, what) in of.iter().filter(|(_, what)| !what.is_empty()) {
+            let words = format!("; {done} before that: {what}");
+            why.what.push_str(&words);
+            why.before.push_str(&words);
         }
         why
     }
@@ -2186,6 +2184,7 @@ impl Tx {
             self.held.output.ends.clear();
             self.held.output.file = None;
             self.held.output.queue.clear();
+            self.held.forget_put_back();
         }
         // (Descriptors that are to be handed over are the parent's.)
         std::mem::forget(std::mem::take(&mut self.held.output.queue));

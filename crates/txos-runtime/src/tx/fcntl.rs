@@ -9,8 +9,9 @@ use super::content::Data;
 use super::effects;
 use super::files::FdTable;
 use super::files::{Descriptor, File, OpenFile};
-use super::kernel::{self, Errno, FICLONERANGE, OwnedFd, Sys};
+use super::kernel::{self, Errno, FICLONERANGE, OwnedFd, Setting, Sys};
 use super::perm::mask;
+use super::put_back::{setting_of_command, setting_of_request};
 use super::tree::ShadowTree;
 use crate::call::{Call, while_waiting};
 use crate::user::UserPtr;
@@ -60,6 +61,10 @@ impl Tx {
             }
             _ => {
                 let file = self.file(number)?;
+                if command == libc::F_SETPIPE_SZ {
+                    // What is left there counts.
+                    self.take_pipe_of(number)?;
+                }
                 let open = self.fds.get(file);
                 if open.flags & libc::O_PATH != 0 {
                     return Err(Errno::BADF);
@@ -69,7 +74,10 @@ impl Tx {
                     // It would be of the stable file, in the way of its own commit.
                     return self.refuse(Errno::INVAL, "a lease");
                 }
-                self.on_descriptor(call)
+                match setting_of_command(command).filter(|_| !versioned) {
+                    Some(one) => self.set_at_once(number, &[one], |tx| tx.on_descriptor(call)),
+                    None => self.on_descriptor(call),
+                }
             }
         }
     }
@@ -99,7 +107,8 @@ impl Tx {
         }
         let real = self.real(number)?;
         let Some(id) = self.fds.get(file).node else {
-            return kernel::set_status_flags(real, flags);
+            let set = |_: &mut Tx| kernel::set_status_flags(real, flags);
+            return self.set_at_once(number, &[Setting::Flags], set);
         };
         if flags & libc::O_NOATIME != 0 && !self.owns(id) {
             return Err(Errno::PERM);
@@ -107,7 +116,9 @@ impl Tx {
         let open = self.fds.get_mut(file);
         open.flags = open.flags & !SETTABLE | flags & SETTABLE & !libc::O_ASYNC;
         if real != number || !self.fds.get(file).before.contains(&number) {
-            kernel::set_status_flags(real, flags)?;
+            let settings: &[Setting] =
+                if self.tree.has_content(id) { &[] } else { &[Setting::Flags] };
+            self.set_at_once(number, settings, |_| kernel::set_status_flags(real, flags))?;
         }
         Ok(0)
     }
@@ -257,7 +268,10 @@ impl Tx {
                 call.pointer(2).write(i32::try_from(bytes).unwrap_or(i32::MAX))?;
                 return Ok(0);
             }
-            return self.on_descriptor(call);
+            return match setting_of_request(request) {
+                Some(one) => self.set_at_once(number, &[one], |tx| tx.on_descriptor(call)),
+                None => self.on_descriptor(call),
+            };
         };
         let flags = open.flags;
         match request {
@@ -514,6 +528,9 @@ impl Tx {
             }
             false => Vec::new(),
         };
+        for &number in &sets[1] {
+            self.before_asking(number, true);
+        }
         let readable: Vec<libc::pollfd> = match self.held.input.any() {
             true => {
                 let one = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

@@ -76,6 +76,10 @@ pub struct OpenFile {
     /// The file could not be opened anew: the kernel's description is the one from before, and its
     /// offset is put back on abort.
     pub borrowed: bool,
+    /// Of what is no versioned file: its number from before the transaction.
+    pub older: Option<i32>,
+    /// What is counted that is read from it.
+    pub counter: super::put_back::Counter,
     /// What output to it is.
     pub reach: super::effects::Reach,
     /// How the transaction receives from it.
@@ -547,8 +551,10 @@ impl Tx {
         let cloexec = kernel::close_on_exec(number)?;
         let stat = kernel::look_fd(number)?;
         let mut open = OpenFile { flags, numbers: vec![number], ..OpenFile::default() };
-        if stat.kind() == FileKind::Socket {
-            open.receiving = Receiving::Unknown;
+        match stat.kind() {
+            FileKind::Socket => open.receiving = Receiving::Unknown,
+            FileKind::Fifo => open.receiving = Receiving::Pipe(number),
+            _ => {}
         }
         let mut real = number;
         let mut watched = false;
@@ -614,6 +620,7 @@ impl Tx {
             let id = self.adopt_fd(number, stat)?;
             open.node = Some(id).filter(|&id| !self.tree.nodes[id].live);
         }
+        open.older = open.before.is_empty().then_some(number);
         let file = self.fds.add(open);
         self.fds.inherited.insert(number, cloexec);
         self.fds.set(number, Descriptor::Open { file, real, cloexec, over: true });

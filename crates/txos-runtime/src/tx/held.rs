@@ -24,6 +24,7 @@ use super::deferred::{Deferred, MachineNames, Outsider};
 use super::effects::Effects;
 use super::ipc::{self, Ipc};
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
+use super::put_back::PutBack;
 use super::received::Received;
 use super::{Failure, Tx, reason, say};
 use crate::call::Call;
@@ -63,6 +64,8 @@ struct Rare {
     names: MachineNames,
     /// What an abort takes back of IPC.
     ipc: Ipc,
+    /// What it puts back.
+    put_back: PutBack,
     /// The processes that calls concern.
     outsiders: Vec<Arc<Outsider>>,
 }
@@ -328,10 +331,36 @@ impl Held {
         &mut self.rare.get_or_insert_default().ipc
     }
 
-    /// The transaction is aborted: what it has made and taken of IPC is taken back, what it has received is given back.
+    /// What an abort puts back.
+    pub fn put_back_mut(&mut self) -> &mut PutBack {
+        &mut self.rare.get_or_insert_default().put_back
+    }
+
+    /// Signals that were read since this was last asked for.
+    pub fn take_signals(&mut self) -> Vec<Info> {
+        self.rare.as_mut().map_or(Vec::new(), |rare| rare.put_back.take_signals())
+    }
+
+    /// In a child that was copied from the process: what was set is the parent's to put back.
+    pub fn forget_put_back(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.put_back = PutBack::default();
+        }
+    }
+
+    /// The transaction is committed: what an abort would put back stays as it is.
+    pub fn committed(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.put_back.committed();
+        }
+    }
+
+    /// The transaction is aborted: what it has made and taken of IPC is taken back, what it has received is given back, what it has
+    /// set is put back.
     pub fn take_back(&mut self) {
         self.input.give_back();
         if let Some(rare) = &mut self.rare {
+            rare.put_back.put_back();
             rare.ipc.take_back();
         }
     }
@@ -548,7 +577,13 @@ impl Tx {
             _ => Ok(Asked::Natively),
         };
         let held = match asked {
-            Ok(Asked::Natively) => return call.answer(),
+            Ok(Asked::Natively) => {
+                // Another thread's handler may answer by a pipe.
+                if !kernel::has_one_thread() {
+                    self.talks_by_any_way()?;
+                }
+                return call.answer();
+            }
             Ok(Asked::Now) => {
                 self.unsupported_call("a signal to a thread that /proc does not show", b"")?;
                 return call.answer();
@@ -584,6 +619,7 @@ impl Tx {
             return Ok(());
         }
         self.unsupported_call("what is held for a child that the transaction waits for", b"")?;
+        self.talks_by_any_way()?;
         for failure in self.held.send_those(|one| one.is_for_child(own)) {
             say(&failure);
         }

@@ -370,7 +370,7 @@ impl ShadowTree {
     fn is_published(&self, id: usize, real: i32) -> bool {
         let Some(backing) = self.nodes[id].data.whole() else { return true };
         let there = kernel::look(&backing.path).map(|s| s.id);
-        there.is_err() || there != kernel::look_fd(real).map(|s| s.id)
+        there.is_err() || there != kernel::identify_fd(real).map(|s| s.id)
     }
 }
 
@@ -422,7 +422,7 @@ fn open_published(
     let fd = kernel::open_past_mode(&kernel::magic_path(handle.number()), || {
         kernel::open_exact(path, flags | libc::O_NONBLOCK)
     })?;
-    if kernel::look_fd(fd).map(|s| s.id) != Ok(expected) {
+    if kernel::identify_fd(fd).map(|s| s.id) != Ok(expected) {
         kernel::close(fd);
         return Err(Errno::STALE);
     }

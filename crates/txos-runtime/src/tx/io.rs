@@ -4,15 +4,18 @@
 //! files are read by the kernel too, once their facets are acquired.
 
 use txos_engine::object::FileKind;
+use txos_engine::realm::TxHandle;
 
 use super::Tx;
 use super::content::Data;
+use super::effects::Reach;
 use super::files::File;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, held};
+use super::put_back::COUNT;
 use super::tree::ShadowTree;
 use crate::call::Call;
-use crate::user::{MOVED_MAX, Readable, UserSlice};
+use crate::user::{MOVED_MAX, Readable, UserSlice, length_of};
 
 /// How a descriptor's content is reached.
 enum Way {
@@ -72,7 +75,13 @@ impl Tx {
                     return Ok(received);
                 }
                 self.before_taking(call, real)?;
-                return call.with_descriptor(0, real).answer_waiting();
+                // What comes when it has lost is the next attempt's, or another reader's.
+                let lost = || self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed);
+                let answer = call.with_descriptor(0, real).answer_waiting_unless(&lost);
+                if let Ok(bytes) = answer {
+                    self.has_read(call, file, real, bytes);
+                }
+                return answer;
             }
             Way::Shadow(id, real) => (id, real),
         };
@@ -81,7 +90,7 @@ impl Tx {
             return call.with_descriptor(0, self.real(fd)?).answer();
         }
         let buffers = buffers(call)?;
-        let total: u64 = buffers.iter().map(|buffer| buffer.len()).sum();
+        let total = length_of(&buffers);
         if let Data::Stable = self.tree.nodes[id].data
             && total > 0
             && self.is_read_whole(id)
@@ -140,10 +149,13 @@ impl Tx {
             let waits = number != libc::SYS_pwritev2 || call.int(5) & libc::RWF_NOWAIT == 0;
             if waits && self.holds() {
                 let bytes = buffers(call)?;
-                self.before_room(real, bytes.iter().map(|piece| piece.len()).sum())?;
+                self.before_room(real, length_of(&bytes))?;
             }
             let written = call.with_descriptor(0, real).answer_waiting()?;
             self.went_live(fd, written);
+            if written == COUNT {
+                self.has_written_counter(fd);
+            }
             return Ok(written);
         };
         if !writes {
@@ -186,6 +198,26 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed.
     pub fn write_outside(&mut self, number: i32, real: i32) -> Sys<()> {
+        self.tell_of_output(number, real)?;
+        self.talks_by(number, real)
+    }
+
+    /// Something goes out by a descriptor at once: to others, unless it is the transaction's own pipe, or the null device.
+    fn talks_by(&mut self, number: i32, real: i32) -> Sys<()> {
+        if !super::pipes::are_asked_for() || self.held.input.has_gone_out() {
+            return Ok(());
+        }
+        let own = self.file(number).is_ok_and(|file| self.fds.get(file).reach == Reach::Inside);
+        let null = || {
+            kernel::look_fd(real).is_ok_and(|stat| {
+                stat.kind() == FileKind::CharDevice && libc::major(stat.rdev) == 1
+            })
+        };
+        if own || null() { Ok(()) } else { self.talks_by_any_way() }
+    }
+
+    /// The one warning of output that can't be taken back.
+    fn tell_of_output(&mut self, number: i32, real: i32) -> Sys<()> {
         if self.report.said_outside {
             return Ok(());
         }

@@ -37,7 +37,7 @@ impl Tx {
             other => other,
         };
         let fd = OwnedFd::of(opened?);
-        let is_same = kernel::look_fd(fd.number()).is_ok_and(|s| s.id == file);
+        let is_same = kernel::identify_fd(fd.number()).is_ok_and(|s| s.id == file);
         let names = kernel::list(fd.number());
         drop(fd);
         if !is_same {

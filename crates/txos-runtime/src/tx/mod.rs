@@ -12,11 +12,12 @@
 //! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
 //! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
 //! | `handles` | file handles |
+//! | `put_back`, [`timers`] | what is set at once, and put back by an abort |
 //! | `others` | other processes' memory and descriptors |
 //! | [`spaces`] | several processes in one transaction: what is each one's own |
 //! | `passed`, `sockets` | paths of calls that the kernel carries out; addresses of sockets |
 //! | [`effects`] | output to the outside, held until the commit |
-//! | [`received`] | what is received from sockets, taken by the commit |
+//! | [`received`], `pipes` | what is received from sockets and read from pipes, taken by the commit |
 //! | `acquire` | the read set, and the realm |
 //! | `ways` | directories on the way of a path: held, known to the process |
 //! | `staging` | where private copies lie |
@@ -25,6 +26,7 @@
 //! | [`succession`] | what comes after what: producers and consumers |
 //! | `single_call`, `single_rename` | what needs no journal: one call, and several that come to one |
 //! | `shared` | what all transactions of a process share: realm, store, mounts |
+//! | `deadlock` | waiting for one that itself waits for something that only the kernel sees |
 //! | [`waits`] | calls that may wait, of a transaction that several threads are in |
 //! | [`kernel`], `user` | the stable side; the program's memory |
 //!
@@ -41,11 +43,13 @@ mod attrs;
 mod calls;
 mod commit;
 pub mod content;
+mod deadlock;
 mod deferred;
 mod delta;
 pub mod effects;
 mod fcntl;
 pub mod files;
+mod foreseen;
 mod handles;
 pub mod held;
 mod install;
@@ -60,6 +64,8 @@ mod others;
 mod parts;
 mod passed;
 mod perm;
+mod pipes;
+mod put_back;
 pub mod received;
 mod settings;
 pub mod shared;
@@ -71,6 +77,7 @@ pub mod staging;
 pub mod succession;
 #[cfg(test)]
 mod tests;
+pub mod timers;
 mod tree;
 pub mod waits;
 mod walk;
@@ -114,8 +121,10 @@ pub mod flags {
     pub const AFTER: u32 = 0x400;
     /// What the thread gives up for good, it gives up by the commit.
     pub const KEEP_CREDENTIALS: u32 = 0x800;
+    /// The program itself begins again.
+    pub const RETRY: u32 = 0x1000;
     /// All that a program may ask for.
-    pub const ALL: u32 = 0xfff;
+    pub const ALL: u32 = 0x1fff;
     /// Not a program's: the transaction is a whole command, kept in the history like one.
     pub const COMMAND: u32 = 0x8000_0000;
 }
@@ -173,10 +182,22 @@ pub struct Failure {
     pub pid: i32,
     /// In words.
     pub what: String,
+    /// What was sent and taken before, as the end of `what` has it.
+    pub before: String,
     /// Where; may be empty.
     pub path: Vec<u8>,
     /// With what the next attempt begins.
     pub again: Option<RetryHistory>,
+    /// It does not begin again by itself: it would come to the same.
+    pub gives_up: bool,
+}
+
+impl Failure {
+    /// Lost to another transaction, in a way that another attempt may not.
+    #[must_use]
+    pub fn is_worth_another_try(&self) -> bool {
+        self.reason == reason::CONFLICT && !self.gives_up
+    }
 }
 
 /// How a transaction ended well.
@@ -297,6 +318,17 @@ impl Tx {
         Ok(tx)
     }
 
+    /// Whether it is aborted instead of doing what can't be taken back.
+    fn is_strict(&self) -> bool {
+        self.how.flags & flags::STRICT != 0
+    }
+
+    /// Whether it is of several threads or processes, or may be.
+    fn is_of_several(&self) -> bool {
+        const SEVERAL: u32 = flags::COMMAND | flags::PROCESSES | flags::THREADS;
+        self.how.flags & SEVERAL != 0 || self.waits.has_members()
+    }
+
     /// Whether a collector may close what the program has lost, on a thread that is outside.
     fn closes_late(&self) -> bool {
         self.how.flags & flags::MANAGED != 0 && self.process.space.is_none()
@@ -359,9 +391,7 @@ impl Tx {
                 if let Some(answer) = self.closes_first(call) {
                     return answer;
                 }
-                if !self.changes_more(call)
-                    && let Err(e) = self.ready().and_then(|()| self.second_call())
-                {
+                if let Err(e) = self.ready().and_then(|()| self.go_on_after_first(call)) {
                     if self.doom.is_none() {
                         self.changed_outside(b"", "its first call could not be made again");
                     }
@@ -421,6 +451,7 @@ impl Tx {
             });
             return Err(acquire::DOOMED);
         }
+        self.talks_by_any_way()?;
         if self.report.note_live(what, path) {
             say(&format!(
                 "{what} ({name}) is not part of the transaction: it happens at once, and stays"

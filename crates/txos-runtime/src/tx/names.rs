@@ -700,6 +700,8 @@ fn no_link_there(path: &[u8]) -> Errno {
     let dir = txos_engine::readset::split(path).map_or(&b"/"[..], |(dir, _)| dir);
     match (super::kernel::statx(libc::AT_FDCWD, dir, 0), super::kernel::look(path)) {
         (Err(e), _) => e,
+        // A working directory that was removed gets no more names, whatever the mount.
+        (Ok(dir), _) if dir.nlink == 0 && !path.starts_with(b"/") => Errno::NOENT,
         (_, Ok(_)) => Errno::EXIST,
         _ => Errno::XDEV,
     }

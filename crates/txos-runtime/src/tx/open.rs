@@ -419,6 +419,10 @@ impl Tx {
     /// Opens what the kernel reads and writes; if that waits for the other end of a FIFO, between two turns of
     /// the member.
     fn open_in_turn(&mut self, opening: Opening, is_fifo: bool) -> Sys<u64> {
+        if is_fifo {
+            // Who has its other end may answer by another pipe.
+            self.talks_by_any_way()?;
+        }
         if is_fifo && opening.waits() {
             self.release()?;
         }
@@ -469,8 +473,11 @@ impl Tx {
         let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
         let stat = kernel::look_fd(fd)?;
         let mut open = open;
-        if stat.kind() == FileKind::Dir {
-            open.node = Some(self.tree.live_dir(path)?);
+        match stat.kind() {
+            FileKind::Dir => open.node = Some(self.tree.live_dir(path)?),
+            // Under TX_STRICT the transaction is doomed then.
+            FileKind::Fifo => drop(self.talks_by_any_way()),
+            _ => {}
         }
         let file = self.fds.add(open);
         self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)

@@ -20,7 +20,7 @@ use super::node::{Id, Stable};
 use super::received::Receiving;
 use super::{Tx, say};
 use crate::call::Call;
-use crate::user::UserSlice;
+use crate::user::{UserSlice, length_of};
 
 /// Nodes of memory that a kernel may have: `MAX_NUMNODES` at the most.
 const NODES: i32 = 1024;
@@ -134,7 +134,7 @@ impl Tx {
         if !bytes.iter().all(|piece| piece.is_possible()) {
             return Err(Errno::FAULT);
         }
-        let here: u64 = bytes.iter().map(|piece| piece.len()).sum();
+        let here = length_of(&bytes);
         if here == 0 {
             return Ok(OfAnother::Nothing);
         }

@@ -23,22 +23,33 @@
 //! for that, it is taken before the commit, with one warning; with `TX_STRICT` the transaction is aborted. Of TCP and UDP that is
 //! half of the receive buffer. Of Unix sockets the room is the sender's, and not known: it is half of a send buffer, or
 //! a wait of [`PATIENCE`].
+//!
+//! [`super::pipes`] says what is other about pipes and FIFOs.
 #![allow(unsafe_code)] // calls that look instead of taking
 
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use txos_engine::object::FileId;
+use txos_engine::realm::TxHandle;
 
 use super::effects::is_to_end;
 use super::files::{Descriptor, File};
+use super::io::buffers;
 use super::kernel::{self, Errno, OwnedFd, Sys};
+use super::node::Map;
+use super::pipes::{Claims, Found, Handle, Pipes, are_asked_for, ends_of_process, loses_always};
 use super::sockets::Header;
 use super::{Failure, Tx, flags, reason, say};
 use crate::call::{Call, while_waiting};
-use crate::user::{MOVED_MAX, UserPtr};
+use crate::user::{MOVED_MAX, UserPtr, length_of};
 
-/// After so long a wait for more, what a Unix socket has received is taken.
+/// After so long a wait for more, what a Unix socket has received, or was read from a pipe, is taken.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long without room in a pipe, the next call takes what was read there.
+const FULL_FOR: Duration = Duration::from_millis(100);
+/// Calls look for that so often.
+const FULL_LOOK: Duration = Duration::from_millis(10);
 /// How often a signal that ends the process is looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 /// What a call may ask for and still only look.
@@ -53,10 +64,26 @@ const FLAGS: i32 = libc::MSG_DONTWAIT
 const TURN: Duration = Duration::from_millis(5);
 /// What `poll(2)` says of what can be read.
 const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+/// And of room.
+const ROOM: i16 = libc::POLLOUT | libc::POLLWRNORM;
 /// Why something is taken before the commit.
 const FULL: &str = "who sends to a socket may wait for room there";
+/// The same of pipes.
+const FULL_PIPE: &str = "who writes to a pipe may wait for room there";
+/// And why what was read from all pipes is.
+const WAITS: &str =
+    "the transaction waits for something else, and who writes to a pipe may wait for room there";
+/// Why it is taken when something goes out.
+const GOES_OUT: &str =
+    "something goes out before the commit, and what comes from a pipe may be the answer";
+/// Why what was read from a pipe is taken before `epoll_wait(2)`.
+const UNCLEAR: &str = "epoll can't tell what is left in a pipe";
 /// What people are told is taken.
 const TAKEN: &str = "what was received from a socket before the end";
+/// The same of pipes.
+const TAKEN_PIPE: &str = "what was read from a pipe before the end";
+/// Longer than any look at how things are.
+const LONG: Duration = Duration::from_secs(1 << 20);
 
 /// How the transaction receives from an open file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +93,8 @@ pub enum Receiving {
     Own,
     /// It is a socket from before. Nobody has looked.
     Unknown,
+    /// It is a pipe or FIFO from before, which the kernel has at this number. Nobody has looked.
+    Pipe(i32),
     /// At once, though an abort can't give it back.
     AtOnce,
     /// At once: something was sent there before the end, as people were told.
@@ -74,10 +103,13 @@ pub enum Receiving {
     From(usize),
 }
 
-/// A socket that is looked at.
+/// A socket, or a pipe, that is looked at.
 #[derive(Debug)]
 struct Source {
+    /// What it is.
     socket: FileId,
+    /// It is a pipe.
+    pipe: Option<Handle>,
     /// The kernel's number.
     real: i32,
     /// The program's, for messages.
@@ -105,13 +137,89 @@ struct Source {
 #[derive(Debug, Default)]
 pub struct Received {
     sources: Vec<Source>,
+    /// Where each is.
+    known: Map<FileId, usize>,
     /// Sockets on which something was sent at once.
     talks: Vec<FileId>,
+    /// The pipes among them; none before somebody needs them, as most transactions read from none.
+    pipes: Option<Pipes>,
+    /// There are some that may be looked at.
+    has_pipes: bool,
+    /// Something has gone out before the commit: what comes from pipes may be the answer.
+    went_out: bool,
+    /// Which ends of pipes the process has had, if it has other threads.
+    ends: Option<Map<FileId, [bool; 2]>>,
+    /// Those from which it takes at the commit; from the first look on, so that it needs no descriptor then.
+    claims: Option<Claims>,
+    /// When it was last looked whether pipes are full.
+    full_looked: Option<Instant>,
+    /// Pipes in which the transaction waits for more, and for nothing else.
+    awaited: Vec<usize>,
 }
 
 impl Source {
+    /// A stream of which nothing was looked at.
+    fn of(socket: FileId, real: i32, number: i32) -> Source {
+        Source {
+            socket,
+            pipe: None,
+            real,
+            number,
+            messages: false,
+            packets: false,
+            unix: false,
+            seen: 0,
+            count: 0,
+            empty_next: false,
+            at_once: false,
+            taken: 0,
+            watch: None,
+        }
+    }
+
     fn has_looked(&self) -> bool {
-        !self.at_once && (self.seen > 0 || self.count > 0)
+        match &self.pipe {
+            Some(pipe) => pipe.has_looked(),
+            None => !self.at_once && (self.seen > 0 || self.count > 0),
+        }
+    }
+
+    /// Whether what comes is taken at once.
+    fn takes_at_once(&self) -> bool {
+        self.pipe.as_ref().map_or(self.at_once, Handle::is_at_once)
+    }
+
+    /// How many bytes were looked at.
+    fn seen(&self) -> u64 {
+        self.pipe.as_ref().map_or(self.seen, Handle::given)
+    }
+
+    /// How many were taken.
+    fn taken(&self) -> u64 {
+        self.pipe.as_ref().map_or(self.taken, Handle::taken)
+    }
+
+    /// Whether somebody else has taken what was looked at.
+    fn is_lost(&self) -> bool {
+        match &self.pipe {
+            Some(pipe) => !pipe.is_as_given(),
+            None => self.is_there() && self.lost() > 0,
+        }
+    }
+
+    /// Whether the room that it takes is not known exactly to who waits there.
+    fn is_for_a_time(&self) -> bool {
+        self.unix || self.pipe.is_some()
+    }
+
+    /// What it is, for people.
+    fn name(&self) -> &'static str {
+        if self.pipe.is_some() { "pipe" } else { "socket" }
+    }
+
+    /// Why something is taken before the commit, and what people are told that is.
+    fn words(&self) -> (&'static str, &'static str) {
+        if self.pipe.is_some() { (FULL_PIPE, TAKEN_PIPE) } else { (FULL, TAKEN) }
     }
 
     /// Whether the number is still that of the socket: another thread may have closed it.
@@ -129,6 +237,7 @@ impl Source {
     fn take(&mut self) -> u64 {
         self.at_once = true;
         self.watch = None;
+        debug_assert!(self.pipe.is_none(), "pipes are taken by themselves");
         if !self.is_there() {
             return 0;
         }
@@ -163,6 +272,10 @@ impl Source {
     /// The same in words, for people.
     fn take_and_tell(&mut self) -> Option<String> {
         let number = self.number;
+        if let Some(pipe) = &self.pipe {
+            self.watch = None;
+            return pipe.take().words(number);
+        }
         let lost = self.take();
         let s = if lost == 1 { "" } else { "s" };
         let words = || {
@@ -175,6 +288,10 @@ impl Source {
 
     /// Whether a read would find something, or the end.
     fn has_more(&mut self) -> bool {
+        if let Some(pipe) = &self.pipe {
+            // Its end is told by itself (`POLLHUP`).
+            return pipe.ahead() > 0 || !matches!(pipe.look(), Found::Nothing | Found::End);
+        }
         if self.messages {
             match kernel::look_at_message(self.real) {
                 Ok(n) => {
@@ -202,6 +319,9 @@ impl Source {
     /// What was looked at may be what keeps the other end from sending more.
     fn is_full(&self) -> bool {
         const MOST: u64 = 1 << 30;
+        if let Some(pipe) = &self.pipe {
+            return pipe.is_full();
+        }
         let half = |(used, room): (u64, u64)| used * 2 >= room;
         self.seen >= MOST
             || match self.unix {
@@ -233,26 +353,83 @@ impl Received {
 
     /// The transaction has committed: takes all that was looked at. What could not be, in words.
     pub fn take(&mut self) -> Vec<String> {
-        let sources = self.sources.iter_mut().filter(|source| !source.at_once);
+        let sources = self.sources.iter_mut().filter(|source| !source.takes_at_once());
         let lost = sources.filter_map(Source::take_and_tell);
-        lost.map(|words| format!("the transaction has committed, but {words}")).collect()
+        let lost =
+            lost.map(|words| format!("the transaction has committed, but {words}")).collect();
+        self.claims = None;
+        lost
     }
 
     /// The transaction is aborted: looks begin at the front again, and do not move on.
     pub fn give_back(&mut self) {
-        for source in self.sources.iter().filter(|source| !source.at_once && source.is_there()) {
+        let is_socket = |source: &&Source| source.pipe.is_none() && !source.at_once;
+        for source in self.sources.iter().filter(is_socket).filter(|source| source.is_there()) {
             let _ = kernel::set_peek_offset(source.real, -1);
         }
         self.sources.clear();
+        self.known.clear();
+        self.pipes = None;
+        self.has_pipes = false;
+        self.claims = None;
+    }
+
+    /// The pipes of the transaction, if there may be any.
+    #[must_use]
+    pub fn pipes(&self) -> Option<&Pipes> {
+        self.pipes.as_ref()
+    }
+
+    /// The pipes of the transaction, also those that it will read from.
+    pub fn shared_pipes(&mut self) -> Pipes {
+        self.pipes.get_or_insert_default().clone()
+    }
+
+    /// Whether pipes may be looked at, so that more is to be asked than the kernel.
+    #[inline]
+    #[must_use]
+    pub fn has_pipes(&self) -> bool {
+        self.has_pipes
+    }
+
+    /// Whether something has gone out before the commit.
+    #[inline]
+    #[must_use]
+    pub fn has_gone_out(&self) -> bool {
+        self.went_out
+    }
+
+    /// Whether somebody may be waiting for room in a pipe that is looked at, while the transaction waits for something else.
+    #[inline]
+    #[must_use]
+    pub fn keeps_writers_waiting(&self) -> bool {
+        self.has_pipes && self.next_looked_pipe(0).is_some()
+    }
+
+    /// The first pipe from there on that is looked at, and that is not waited for.
+    fn next_looked_pipe(&self, from: usize) -> Option<usize> {
+        let is_one = |at: &usize| {
+            let source = self.sources.get(*at);
+            source.is_some_and(|one| one.pipe.is_some() && one.has_looked())
+                && !self.awaited.contains(at)
+        };
+        (from..self.sources.len()).find(is_one)
+    }
+
+    fn add(&mut self, source: Source) -> usize {
+        self.known.insert(source.socket, self.sources.len());
+        self.sources.push(source);
+        self.sources.len() - 1
     }
 
     /// What was taken before the commit, in words; empty if that is nothing.
     #[must_use]
     pub fn taken(&self) -> String {
-        let taken = self.sources.iter().filter(|source| source.taken > 0);
+        let taken = self.sources.iter().filter(|source| source.taken() > 0);
         let words = taken.map(|source| {
-            let s = if source.taken == 1 { "" } else { "s" };
-            format!("{} byte{s} from a socket (descriptor {})", source.taken, source.number)
+            let (taken, what) = (source.taken(), source.name());
+            let s = if taken == 1 { "" } else { "s" };
+            format!("{taken} byte{s} from a {what} (descriptor {})", source.number)
         });
         words.collect::<Vec<_>>().join(", ")
     }
@@ -261,6 +438,8 @@ impl Received {
     pub fn forget(&mut self, closes: bool) {
         if closes {
             self.sources.clear();
+            self.pipes.iter().for_each(Pipes::close);
+            let _ = self.claims.take().map(Claims::close);
         }
     }
 }
@@ -300,15 +479,12 @@ impl Look {
                 words[3..].fill(0);
                 (3, words[2].min(MOVED_MAX))
             }
-            libc::SYS_recvmsg => {
-                let header = Header::read(call.pointer(1))?;
-                (2, header.buffers()?.iter().map(|buffer| buffer.len()).sum())
-            }
+            libc::SYS_recvmsg => (2, Header::length(call.pointer(1))?),
             _ => {
                 let buffers = call.pointer::<[u64; 2]>(1).buffers(call.word(2))?;
                 *header = [0, 0, words[1], words[2], 0, 0, 0];
                 words[1] = header.as_mut_ptr() as u64;
-                (2, buffers.iter().map(|buffer| buffer.len()).sum())
+                (2, length_of(&buffers))
             }
         };
         let more = if messages { libc::MSG_TRUNC } else { 0 };
@@ -355,7 +531,9 @@ impl Tx {
     #[inline]
     pub fn receive(&mut self, call: &Call, file: File, real: i32) -> Sys<Option<u64>> {
         match self.fds.get(file).receiving {
-            Receiving::Own | Receiving::AtOnce | Receiving::Answers => Ok(None),
+            Receiving::AtOnce | Receiving::Answers => Ok(None),
+            // It may be another number of a pipe that is looked at.
+            Receiving::Own if !self.held.input.has_pipes => Ok(None),
             _ => self.receive_later(call, file, real),
         }
     }
@@ -377,7 +555,7 @@ impl Tx {
             Receiving::From(at) => input.sources.get(at).is_some_and(|source| {
                 source.at_once && (source.taken > 0 || input.talks.contains(&source.socket))
             }),
-            Receiving::Unknown | Receiving::AtOnce => false,
+            Receiving::Unknown | Receiving::Pipe(_) | Receiving::AtOnce => false,
         };
         if !is_told {
             return self.the_rest(call);
@@ -389,6 +567,13 @@ impl Tx {
     #[cold]
     fn receive_later(&mut self, call: &Call, file: File, real: i32) -> Sys<Option<u64>> {
         let Some(at) = self.source(call.int(0), file, real)? else { return Ok(None) };
+        if let Some(pipe) = self.pipe_of(at) {
+            let answer = self.read_pipe(call, file, real, at, &pipe)?;
+            if answer.is_none() {
+                self.before_reading_at_once(call.int(0))?;
+            }
+            return Ok(answer);
+        }
         match call.number() {
             libc::SYS_recvmmsg => self.receive_several(call, at),
             // It takes nothing.
@@ -399,22 +584,339 @@ impl Tx {
 
     /// The source that an open file is; `None`: what it gives is taken at once.
     fn source(&mut self, number: i32, file: File, real: i32) -> Sys<Option<usize>> {
-        if self.fds.get(file).receiving == Receiving::Unknown {
-            let found = self.find_source(number, real)?;
-            self.fds.get_mut(file).receiving = found;
+        let found = match self.fds.get(file).receiving {
+            Receiving::Unknown => self.find_source(number, real)?,
+            Receiving::Pipe(before) => self.find_pipe(before, real)?,
+            Receiving::Own => match self.held.input.known.get(&kernel::look_fd(real)?.id) {
+                Some(&known) => Receiving::From(known),
+                None => return Ok(None),
+            },
+            known => known,
+        };
+        self.fds.get_mut(file).receiving = found;
+        let Receiving::From(at) = found else { return Ok(None) };
+        let source = self.held.input.sources.get(at);
+        match source {
+            Some(source) if !source.takes_at_once() => return Ok(Some(at)),
+            Some(source) if source.pipe.is_some() && self.fds.get(file).reads() => {
+                self.before_reading_at_once(number)?;
+            }
+            _ => {}
         }
-        let Receiving::From(at) = self.fds.get(file).receiving else { return Ok(None) };
-        Ok(self.held.input.sources.get(at).is_some_and(|source| !source.at_once).then_some(at))
+        Ok(None)
+    }
+
+    /// Whether a pipe may be looked at, which the kernel has at the number `before` since before the transaction.
+    fn find_pipe(&mut self, before: i32, real: i32) -> Sys<Receiving> {
+        const LIVE: u32 = flags::COMMAND
+            | flags::PROCESSES
+            | flags::THREADS
+            | flags::MANAGED
+            | flags::ORDERED
+            | flags::ORDER_RESET
+            | flags::AFTER;
+        if self.how.flags & LIVE != 0 || !are_asked_for() {
+            return Ok(Receiving::Own);
+        }
+        let pipe = kernel::look_fd(real)?.id;
+        if let Some(&known) = self.held.input.known.get(&pipe) {
+            return Ok(Receiving::From(known));
+        }
+        let is_there = || kernel::look_fd(before).is_ok_and(|stat| stat.id == pipe);
+        let how = kernel::status_flags(real)?;
+        let is_one = !self.waits.has_members()
+            && !self.held.input.went_out
+            && how & libc::O_DIRECT == 0
+            && is_there()
+            && !loses_always(pipe);
+        let input = &mut self.held.input;
+        // Its capacity may count for the program. (All are looked for once: there may be many.)
+        let mut is_own = || {
+            let ends = input.ends.get_or_insert_with(ends_of_process);
+            ends.get(&pipe).map_or_else(|| kernel::is_own_pipe(real), |ends| *ends == [true; 2])
+        };
+        let looks = is_one && (kernel::has_one_thread() || !is_own());
+        if looks
+            && input.claims.is_none()
+            && let Some(realm) = super::shared::realm()
+        {
+            input.claims = Claims::reserve(realm.path().as_os_str().as_bytes()).ok();
+        }
+        let looks = looks && (input.claims.is_some() || super::shared::realm().is_none());
+        let handle = input.shared_pipes().add(pipe, before, looks);
+        input.has_pipes |= !handle.is_at_once();
+        let source = Source { pipe: Some(handle), ..Source::of(pipe, before, before) };
+        Ok(Receiving::From(input.add(source)))
+    }
+
+    /// The pipe that a source is.
+    fn pipe_of(&self, at: usize) -> Option<Handle> {
+        self.held.input.sources.get(at)?.pipe.clone()
+    }
+
+    /// Reads from a pipe by looking. `None`: the kernel answers the call, and what it gives is taken.
+    fn read_pipe(
+        &mut self,
+        call: &Call,
+        file: File,
+        real: i32,
+        at: usize,
+        pipe: &Handle,
+    ) -> Sys<Option<u64>> {
+        let is_plain = match call.number() {
+            libc::SYS_read | libc::SYS_readv => true,
+            libc::SYS_preadv2 if call.word(5) == 0 => true,
+            libc::SYS_preadv2 => {
+                self.take_now(at, "a call that can't only look follows")?;
+                false
+            }
+            _ => false,
+        };
+        if !is_plain {
+            return Ok(None);
+        }
+        if !self.fds.get(file).reads() {
+            return Err(Errno::BADF);
+        }
+        let pieces = buffers(call)?;
+        let total = length_of(&pieces);
+        if total == 0 {
+            return Ok(Some(0));
+        }
+        while pipe.ahead() < total {
+            match pipe.look() {
+                Found::Nothing if pipe.ahead() == 0 => {
+                    if !self.wait_for_pipe(real, at, pipe)? {
+                        return Ok(None);
+                    }
+                }
+                Found::End if pipe.ahead() == 0 => return Ok(Some(0)),
+                Found::More | Found::Nothing | Found::End => break,
+                Found::Another => return Err(self.lose_input(at)),
+                Found::NoLook => {
+                    self.take_now(at, "it can't be looked at any longer")?;
+                    return Ok(None);
+                }
+            }
+        }
+        self.held.output.found_something();
+        let mut done = 0;
+        for piece in pieces {
+            let room = piece.first(pipe.ahead()).room();
+            if room == 0 && !piece.is_empty() && pipe.ahead() > 0 {
+                return if done == 0 { Err(Errno::FAULT) } else { Ok(Some(done)) };
+            }
+            let given = pipe.give(room, |bytes| piece.write(bytes).map(|()| bytes.len()))?;
+            done += given as u64;
+            if (given as u64) < piece.len() {
+                break;
+            }
+        }
+        Ok(Some(done))
+    }
+
+    /// A read finds nothing more in a pipe. `true`: it is to look again; `false`: from now on the kernel answers.
+    fn wait_for_pipe(&mut self, real: i32, at: usize, pipe: &Handle) -> Sys<bool> {
+        let waits = kernel::status_flags(real)? & libc::O_NONBLOCK == 0;
+        let looked = pipe.has_looked();
+        if looked && (pipe.is_full() || !waits && pipe.is_vague()) {
+            let vague = "a FIFO does not tell whether somebody can still write there";
+            self.take_now(at, if pipe.is_full() { FULL_PIPE } else { vague })?;
+            return Ok(false);
+        }
+        let awaited = if waits { vec![at] } else { Vec::new() };
+        self.awaiting(awaited, |tx| match tx.keeps_others_waiting() {
+            true => tx.release_before_waiting(waits, real, Some(at)),
+            false => Ok(()),
+        })?;
+        if pipe.is_at_once() {
+            return Ok(false);
+        }
+        if !waits {
+            return Err(Errno::AGAIN);
+        }
+        let since = Instant::now();
+        loop {
+            let (told, within) = match pipe.has_looked() {
+                true => {
+                    let source = self.held.input.sources.get_mut(at);
+                    let watch = source.map_or(Err(Errno::IO), Source::watch);
+                    if watch.is_err() || pipe.is_full() || since.elapsed() >= PATIENCE {
+                        self.take_now(at, FULL_PIPE)?;
+                        return Ok(false);
+                    }
+                    // After what was told was forgotten.
+                    if pipe.look() != Found::Nothing {
+                        return Ok(true);
+                    }
+                    (watch?, LOOK)
+                }
+                false => (real, LONG),
+            };
+            let found = while_waiting(|| kernel::events(told, libc::POLLIN, within))?;
+            // What comes when it has lost is the next attempt's, or another reader's.
+            if self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed) {
+                return Err(Errno::CANCELED);
+            }
+            if found != 0 {
+                return Ok(true);
+            }
+            if is_to_end() {
+                return Err(Errno::INTR);
+            }
+        }
+    }
+
+    /// Does what waits for more in these pipes only.
+    fn awaiting<T>(&mut self, awaited: Vec<usize>, work: impl FnOnce(&mut Tx) -> T) -> T {
+        let before = std::mem::replace(&mut self.held.input.awaited, awaited);
+        let done = work(self);
+        self.held.input.awaited = before;
+        done
+    }
+
+    /// Somebody else has taken what the transaction has received: it has lost.
+    fn lose_input(&mut self, at: usize) -> Errno {
+        if let Some(source) = self.held.input.sources.get(at) {
+            let why = taken_by_another(source);
+            self.doom(why);
+        }
+        super::acquire::DOOMED
+    }
+
+    /// Before a read takes from a pipe what an abort can't give back.
+    fn before_reading_at_once(&mut self, number: i32) -> Sys<()> {
+        if self.is_strict() {
+            return self.unsupported_call("reading what can't be given back from a pipe", b"");
+        }
+        self.held.output.went_out = true;
+        if self.report.note_live(TAKEN_PIPE, b"") {
+            say(&format!(
+                "what the transaction reads from a pipe (descriptor {number}) is gone at once, and is not given back"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether a call has to look for pipes that are full.
+    #[must_use]
+    pub fn looks_at_pipes(&self) -> bool {
+        self.held.input.keeps_writers_waiting()
+    }
+
+    /// Before any call: a writer that has had no room in a pipe for a time may be who the program waits for, by whatever calls.
+    ///
+    /// # Errors
+    /// With TX_STRICT the transaction is doomed.
+    pub fn take_full_pipes(&mut self, call: i64) -> Sys<()> {
+        let input = &mut self.held.input;
+        if input.full_looked.is_some_and(|then| then.elapsed() < FULL_LOOK) {
+            return Ok(());
+        }
+        input.full_looked = Some(Instant::now());
+        for at in 0..self.held.input.sources.len() {
+            let pipe = self.pipe_of(at).filter(Handle::has_looked);
+            if pipe.is_some_and(|pipe| pipe.is_full_for(FULL_FOR)) {
+                self.report.calling = call;
+                self.take_now(at, FULL_PIPE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the transaction waits for something else than more in pipes: what it has read from them is taken.
+    ///
+    /// # Errors
+    /// With TX_STRICT the transaction is doomed.
+    pub fn take_pipes(&mut self) -> Sys<()> {
+        self.take_pipes_because(WAITS)
+    }
+
+    /// The same before this call; or, without one, before something that is no call in the transaction: for that it is not aborted.
+    ///
+    /// # Errors
+    /// With TX_STRICT the transaction is doomed.
+    pub fn take_pipes_before(&mut self, call: Option<i64>, why: &str) -> Sys<()> {
+        if !self.held.input.has_pipes {
+            self.held.input.went_out = true;
+            return Ok(());
+        }
+        self.report.calling = call.unwrap_or(-1);
+        if call.is_some() {
+            self.take_pipes_because(why)?;
+        } else {
+            for at in 0..self.held.input.sources.len() {
+                if self.pipe_of(at).is_some_and(|pipe| pipe.has_looked()) {
+                    self.take_and_say(at, why);
+                }
+            }
+        }
+        // Whatever it does, what comes after it may be the answer.
+        self.talks_by_any_way()
+    }
+
+    /// The same for another reason.
+    ///
+    /// # Errors
+    /// With TX_STRICT the transaction is doomed.
+    pub fn take_pipes_because(&mut self, why: &str) -> Sys<()> {
+        if !self.held.input.has_pipes {
+            return Ok(());
+        }
+        let mut from = 0;
+        while let Some(at) = self.held.input.next_looked_pipe(from) {
+            self.take_now(at, why)?;
+            from = at + 1;
+        }
+        Ok(())
+    }
+
+    /// Something goes out before the commit: what comes from pipes from now on may be the answer.
+    ///
+    /// # Errors
+    /// With TX_STRICT the transaction is doomed, if it has read from a pipe.
+    #[inline]
+    pub fn talks_by_any_way(&mut self) -> Sys<()> {
+        if !std::mem::replace(&mut self.held.input.went_out, true) && self.held.input.has_pipes {
+            return self.take_pipes_that_may_answer();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn take_pipes_that_may_answer(&mut self) -> Sys<()> {
+        for at in 0..self.held.input.sources.len() {
+            if self.held.input.sources.get(at).is_some_and(|source| source.pipe.is_some()) {
+                // Also those that were only found: what they bring is taken at once.
+                self.take_now(at, GOES_OUT)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A descriptor of a pipe is to be used in a way that goes past looks, as by another process.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn take_pipe_of(&mut self, number: i32) -> Sys<()> {
+        if !self.held.input.has_pipes {
+            return Ok(());
+        }
+        match self.looked_at(number) {
+            Some(at) if self.pipe_of(at).is_some() => {
+                self.take_now(at, "a call that can't only look follows")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn find_source(&mut self, number: i32, real: i32) -> Sys<Receiving> {
-        const SEVERAL: u32 = flags::COMMAND | flags::PROCESSES | flags::THREADS;
-        if self.how.flags & SEVERAL != 0 || self.waits.has_members() {
+        if self.is_of_several() {
             return Ok(Receiving::AtOnce);
         }
         let socket = kernel::look_fd(real)?.id;
         let input = &mut self.held.input;
-        if let Some(known) = input.sources.iter().position(|source| source.socket == socket) {
+        if let Some(&known) = input.known.get(&socket) {
             return Ok(Receiving::From(known));
         }
         if input.talks.contains(&socket) {
@@ -429,31 +931,29 @@ impl Tx {
         if !is_one || kernel::set_peek_offset(real, 0).is_err() {
             return Ok(Receiving::AtOnce);
         }
-        input.sources.push(Source {
-            socket,
-            real,
-            number,
+        let source = Source {
             messages: kind != libc::SOCK_STREAM,
             packets: kind == libc::SOCK_SEQPACKET,
             unix,
-            seen: 0,
-            count: 0,
-            empty_next: false,
-            at_once: false,
-            taken: 0,
-            watch: None,
-        });
-        Ok(Receiving::From(input.sources.len() - 1))
+            ..Source::of(socket, real, number)
+        };
+        Ok(Receiving::From(input.add(source)))
     }
 
     /// The source of a descriptor of which something was looked at.
     fn looked_at(&mut self, number: i32) -> Option<usize> {
         let file = self.file(number).ok()?;
-        if self.fds.get(file).receiving == Receiving::Unknown {
-            // It may be another number of a socket that is known.
+        let input = &self.held.input;
+        let is_other = match self.fds.get(file).receiving {
+            Receiving::Unknown => true,
+            Receiving::Pipe(_) | Receiving::Own => input.has_pipes,
+            _ => false,
+        };
+        if is_other {
+            // It may be another number of one that is known.
             let real = self.real(number).ok()?;
-            let socket = kernel::look_fd(real).ok()?.id;
-            let known = self.held.input.sources.iter().position(|s| s.socket == socket)?;
+            let id = kernel::look_fd(real).ok()?.id;
+            let known = *self.held.input.known.get(&id)?;
             self.fds.get_mut(file).receiving = Receiving::From(known);
         }
         let Receiving::From(at) = self.fds.get(file).receiving else { return None };
@@ -654,22 +1154,31 @@ impl Tx {
         let Some(source) = self.held.input.sources.get_mut(at) else { return Ok(()) };
         if !source.has_looked() {
             // Nothing was taken yet that an abort would have to give back.
-            source.take();
+            let _ = source.take_and_tell();
             return Ok(());
         }
         if self.how.flags & flags::STRICT != 0 {
             return self.unsupported_call("receiving more than can be given back", b"");
         }
+        self.take_and_say(at, why);
+        Ok(())
+    }
+
+    /// The same, also under `TX_STRICT`.
+    fn take_and_say(&mut self, at: usize, why: &str) {
+        let Some(source) = self.held.input.sources.get_mut(at) else { return };
+        let what = source.words().1;
         let lost = source.take_and_tell();
         self.held.output.went_out = true;
-        let call = txos_calls::name(self.report.calling).unwrap_or("?");
-        if self.report.note_live(TAKEN, b"") {
+        let call = txos_calls::name(self.report.calling);
+        let call = call.map_or(String::new(), |name| format!(" ({name})"));
+        let done = if what == TAKEN { "received there" } else { "read from a pipe" };
+        if self.report.note_live(what, b"") {
             say(&format!(
-                "{why} ({call}), so what the transaction has received there is taken before the commit, and is not given back"
+                "{why}{call}, so what the transaction has {done} is taken before the commit, and is not given back"
             ));
         }
         lost.iter().for_each(|words| say(words));
-        Ok(())
     }
 
     /// Something is taken from a socket in a way that can't be a look.
@@ -713,7 +1222,8 @@ impl Tx {
         if !input.talks.contains(&socket) {
             input.talks.push(socket);
         }
-        let sources = input.sources.iter_mut().filter(|s| s.socket == socket && !s.at_once);
+        let is_it = |s: &&mut Source| s.socket == socket && !s.takes_at_once();
+        let sources = input.sources.iter_mut().filter(is_it);
         let lost: Vec<String> = sources.filter_map(Source::take_and_tell).collect();
         lost.iter().for_each(|words| say(words));
     }
@@ -726,39 +1236,79 @@ impl Tx {
         }
         for file in 0..self.fds.count() {
             let open = self.fds.get_mut(file);
-            if open.receiving == Receiving::Unknown {
-                open.receiving = Receiving::AtOnce;
-            }
+            open.receiving = match open.receiving {
+                Receiving::Unknown => Receiving::AtOnce,
+                Receiving::Pipe(_) => Receiving::Own,
+                known => known,
+            };
         }
     }
 
     /// A socket is closed before the commit: what was looked at there is taken first.
     pub fn take_before_closing(&mut self, real: i32) {
         let mut sources = self.held.input.sources.iter_mut();
-        if let Some(source) = sources.find(|source| source.real == real && !source.at_once) {
-            source.take();
+        let source = sources.find(|source| source.real == real && !source.takes_at_once());
+        if let Some(words) = source.and_then(Source::take_and_tell) {
+            say(&words);
         }
+    }
+
+    /// Another transaction that has read from the same pipes must not commit at the same time.
+    fn claim_pipes(&mut self) -> Result<(), Failure> {
+        let input = &self.held.input;
+        if !input.has_pipes {
+            return Ok(());
+        }
+        let is_one = |source: &&Source| source.pipe.is_some() && source.has_looked();
+        let pipes: Vec<_> = input.sources.iter().filter(is_one).map(|one| one.socket).collect();
+        let realm = super::shared::realm().filter(|_| !pipes.is_empty());
+        let Some(realm) = realm else { return Ok(()) };
+        let claims = match self.held.input.claims.take() {
+            Some(claims) => Ok(claims),
+            None => Claims::reserve(realm.path().as_os_str().as_bytes()),
+        };
+        let claimed = claims.and_then(|mut claims| {
+            let all = claims.claim(pipes.into_iter())?;
+            Ok((claims, all))
+        });
+        let (errno, what) = match claimed {
+            Ok((claims, true)) => {
+                self.held.input.claims = Some(claims);
+                return Ok(());
+            }
+            Ok((_, false)) => (
+                libc::ECANCELED,
+                "another transaction takes what this one has read from a pipe as well".to_owned(),
+            ),
+            Err(errno) => (
+                errno.raw_os_error(),
+                format!(
+                    "what was read from pipes can't be claimed: {}: {}",
+                    realm.path().display(),
+                    std::io::Error::from(errno)
+                ),
+            ),
+        };
+        let reason = if errno == libc::ECANCELED { reason::CONFLICT } else { reason::FAILED };
+        Err(Failure { reason, errno, what, ..Failure::default() })
     }
 
     /// Before the commit: somebody else must not have taken what was looked at.
     ///
     /// # Errors
     /// Somebody has: a conflict.
-    pub fn check_received(&self) -> Result<(), Failure> {
+    pub fn check_received(&mut self) -> Result<(), Failure> {
+        self.claim_pipes()?;
         let looked = self.held.input.sources.iter().filter(|source| source.has_looked());
-        let mut lost = looked.filter(|source| source.is_there() && source.lost() > 0);
-        match lost.next() {
+        match looked.into_iter().find(|source| source.is_lost()) {
             None => Ok(()),
-            Some(source) => Err(Failure {
-                reason: reason::CONFLICT,
-                errno: libc::ECANCELED,
-                what: format!(
-                    "somebody else has taken what the transaction has received from a socket (descriptor {})",
-                    source.number
-                ),
-                ..Failure::default()
-            }),
+            Some(source) => Err(taken_by_another(source)),
         }
+    }
+
+    /// Whether something of a source was looked at that is not taken.
+    fn looks(&self, at: usize) -> bool {
+        self.held.input.sources.get(at).is_some_and(Source::has_looked)
     }
 
     /// Whether a read from a source would find something.
@@ -781,7 +1331,15 @@ impl Tx {
         let source = self.held.input.sources.get_mut(at)?;
         // Of datagrams the kernel tells the length of the first.
         if !source.messages || source.packets {
-            return Some(kernel::arrived(source.real).unwrap_or(0).saturating_sub(source.seen));
+            let left = kernel::arrived(source.real).unwrap_or(0).saturating_sub(source.seen());
+            if let Some(pipe) = source.pipe.clone()
+                && left == 0
+                && (matches!(pipe.look(), Found::Another | Found::NoLook) || pipe.is_full())
+            {
+                // Who asks again and again may be waiting for more.
+                let _ = self.take_now(at, FULL_PIPE);
+            }
+            return Some(left);
         }
         let next = kernel::look_at_message(source.real);
         source.look_from_here();
@@ -798,12 +1356,40 @@ impl Tx {
         if !self.held.input.any() {
             return Vec::new();
         }
-        let asked = asked.filter(|(_, one)| one.fd >= 0 && one.events & READABLE != 0);
-        let asked = asked.map(|(place, one)| (place, one.fd, one.events));
-        let found = asked.collect::<Vec<_>>().into_iter().filter_map(|(place, number, events)| {
-            self.looked_at(number).map(|source| Blind { place, source, events })
+        let asked: Vec<_> = asked.map(|(place, one)| (place, *one)).collect();
+        for (_, one) in asked.iter().filter(|(_, one)| one.fd >= 0) {
+            self.before_asking(one.fd, one.events & ROOM != 0);
+        }
+        let asked = asked.into_iter().filter(|(_, one)| one.fd >= 0 && one.events & READABLE != 0);
+        let found = asked.filter_map(|(place, one)| {
+            self.looked_at(one.fd).map(|source| Blind { place, source, events: one.events })
         });
         found.collect()
+    }
+
+    /// Before a wait asks about a descriptor what only the kernel can tell: for room in a pipe, or what another epoll descriptor
+    /// tells of. What was read from pipes is taken then.
+    pub fn before_asking(&mut self, number: i32, for_room: bool) {
+        if !self.held.input.keeps_writers_waiting() {
+            return;
+        }
+        // Under TX_STRICT the transaction is doomed then.
+        if for_room {
+            let _ = self.take_pipe_of(number);
+        }
+        if self.is_epoll(number) {
+            let _ = self.take_pipes_because("what an epoll descriptor tells of pipes is asked");
+        }
+    }
+
+    fn is_epoll(&mut self, number: i32) -> bool {
+        let file = self.file(number);
+        if !file.is_ok_and(|file| self.fds.get(file).receiving == Receiving::Own) {
+            return false;
+        }
+        let real = self.real_without_offset(number);
+        let path = real.and_then(kernel::path_of_fd);
+        path.is_ok_and(|path| path == b"anon_inode:[eventpoll]")
     }
 
     /// `poll(2)` with the kernel's numbers, some of which are `blind`. `ready`: something is ready for the transaction
@@ -820,10 +1406,16 @@ impl Tx {
     ) -> Sys<u64> {
         let count = list.len();
         let since = Instant::now();
+        let awaited: Vec<usize> = blind.iter().map(|one| one.source).collect();
         loop {
             list.truncate(count);
             let mut found = false;
             for one in blind {
+                if !self.looks(one.source) {
+                    // It was taken meanwhile, and what there is the kernel tells.
+                    list[one.place].events = one.events;
+                    continue;
+                }
                 let arrives = self.arrivals(one.source, -1);
                 let more = self.has_more(one.source);
                 found |= more;
@@ -833,10 +1425,10 @@ impl Tx {
                 }
             }
             let left = within.map(|within| within.saturating_sub(since.elapsed()));
-            let waits = !(found || ready || left == Some(Duration::ZERO));
-            let slice = match waits {
-                true => self.before_waiting_for_more(blind, since)?,
-                false => None,
+            let waits = left != Some(Duration::ZERO);
+            let slice = match found || ready {
+                true => None,
+                false => self.before_waiting_for_more(blind, since, waits)?,
             };
             let time = [left, slice].into_iter().flatten().min();
             let time = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
@@ -844,7 +1436,8 @@ impl Tx {
             let words = [list.as_mut_ptr() as u64, list.len() as u64, at, 0, 8, 0];
             // SAFETY: the list and the time live until the answer.
             let call = unsafe { Call::new(libc::SYS_ppoll, words) };
-            self.answer_wait(&call, ready || found, || {})?;
+            let awaited = if waits { awaited.clone() } else { Vec::new() };
+            self.awaiting(awaited, |tx| tx.answer_wait(&call, ready || found, || {}))?;
             let told = list[..count].iter().filter(|one| one.revents != 0).count() as u64;
             if told > 0 || ready || within.is_some_and(|within| since.elapsed() >= within) {
                 list.truncate(count);
@@ -856,11 +1449,13 @@ impl Tx {
         }
     }
 
-    /// Before a wait for more: what may keep others from sending it is taken. How long to wait at most.
+    /// Before a wait for more: what may keep others from sending it is taken; of pipes also if nothing is waited for, as who asks
+    /// again and again may wait so. How long to wait at most.
     fn before_waiting_for_more(
         &mut self,
         blind: &[Blind],
         since: Instant,
+        waits: bool,
     ) -> Sys<Option<Duration>> {
         let mut slice = None;
         for one in blind {
@@ -869,11 +1464,15 @@ impl Tx {
                 continue;
             };
             let over = PATIENCE.saturating_sub(since.elapsed());
-            if source.is_full() || source.unix && over.is_zero() {
-                self.take_now(one.source, FULL)?;
+            if source.pipe.is_none() && !waits {
+                continue;
+            }
+            if source.is_full() || source.is_for_a_time() && over.is_zero() {
+                let why = source.words().0;
+                self.take_now(one.source, why)?;
                 // What is there now, the kernel tells.
                 slice = Some(Duration::ZERO);
-            } else if source.unix {
+            } else if source.is_for_a_time() {
                 slice = Some(slice.map_or(over, |slice: Duration| slice.min(over)));
             }
         }
@@ -887,7 +1486,15 @@ impl Tx {
             return Ok(Vec::new());
         }
         let mut found = Vec::new();
-        for (number, event) in kernel::interests(epoll)? {
+        let interests = match kernel::interests(epoll) {
+            Err(_) if self.held.input.keeps_writers_waiting() => {
+                self.take_pipes_because(UNCLEAR)?;
+                Vec::new()
+            }
+            interests => interests?,
+        };
+        self.before_epoll(&interests)?;
+        for (number, event) in interests {
             let asked = event.events as i32;
             // Those that tell of a change, or once, do not tell again.
             let told = libc::EPOLLET | libc::EPOLLONESHOT;
@@ -901,6 +1508,29 @@ impl Tx {
             }
         }
         Ok(found)
+    }
+
+    /// What was read from pipes is taken if an epoll descriptor could not tell of them as of pipes that have been read from.
+    fn before_epoll(&mut self, interests: &[(i32, libc::epoll_event)]) -> Sys<()> {
+        const ONCE: i32 = libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE;
+        const OTHER: i32 = libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLRDNORM;
+        if !self.held.input.keeps_writers_waiting() {
+            return Ok(());
+        }
+        for &(number, event) in interests {
+            let is_it = self.real(number) == Ok(number);
+            if !is_it || self.is_epoll(number) {
+                return self.take_pipes_because(UNCLEAR);
+            }
+            let pipe = self.looked_at(number).filter(|&at| self.pipe_of(at).is_some());
+            let Some(at) = pipe else { continue };
+            let data = event.u64;
+            let alike = interests.iter().filter(|(_, other)| { other.u64 } == data).count();
+            if event.events as i32 & (ONCE | OTHER) != 0 || alike > 1 {
+                self.take_now(at, UNCLEAR)?;
+            }
+        }
+        Ok(())
     }
 
     /// `epoll_wait(2)` with the kernel's number, which tells of sources of which something was looked at. `more` answers for
@@ -948,6 +1578,13 @@ impl Tx {
                 kept = more(self)?;
             }
             let left = within.map(|within| within.saturating_sub(since.elapsed()));
+            if kept == 0 && left == Some(Duration::ZERO) {
+                // Who asks again and again may be waiting for more.
+                self.before_waiting_for_more(&sources, since, false)?;
+                if self.held.input.keeps_writers_waiting() && self.looked_in_vain() {
+                    self.take_pipes()?;
+                }
+            }
             if kept > 0 || left == Some(Duration::ZERO) {
                 return Ok(kept);
             }
@@ -955,10 +1592,12 @@ impl Tx {
                 // Nothing is silent any more.
                 return self.answer_wait(call, false, || {});
             }
-            self.before_waiting_for_more(&sources, since)?;
-            if self.keeps_others_waiting() {
-                self.release()?;
-            }
+            self.before_waiting_for_more(&sources, since, true)?;
+            let awaited = sources.iter().map(|one| one.source).collect();
+            self.awaiting(awaited, |tx| match tx.keeps_others_waiting() {
+                true => tx.release(),
+                false => Ok(()),
+            })?;
             // Others of its descriptors are looked at again and again.
             let time = left.map_or(TURN, |left| left.min(TURN));
             while_waiting(|| kernel::any_event(&mut list, time))?;
@@ -977,6 +1616,25 @@ pub struct Blind {
     source: usize,
     /// What was asked for.
     events: i16,
+}
+
+/// Why a transaction has lost whose input somebody else has taken.
+fn taken_by_another(source: &Source) -> Failure {
+    let done = if source.pipe.is_some() { "read" } else { "received" };
+    // Not those that ordinary rivals make lose.
+    if source.pipe.as_ref().is_some_and(Handle::is_changed) {
+        super::pipes::has_lost(source.socket);
+    }
+    Failure {
+        reason: reason::CONFLICT,
+        errno: libc::ECANCELED,
+        what: format!(
+            "somebody else has taken what the transaction has {done} from a {} (descriptor {})",
+            source.name(),
+            source.number
+        ),
+        ..Failure::default()
+    }
 }
 
 /// Where the descriptors are that came with a message.

@@ -4,9 +4,10 @@
 //! - A look (stat, access, readlink, read) is made by the kernel, and remembered with its answer. A
 //!   second call makes it again, as part of the transaction: if the answer is another one, somebody
 //!   came in between, and the transaction is doomed.
-//! - A change (of a name, or one write) is made in shadow as ever, but what it touches is acquired in
-//!   the realm only when there is a second call. Without one, the end is the call itself: it is atomic
-//!   already, and if the kernel answers otherwise than the shadow did, the transaction starts again.
+//! - Of a change of a name, [the answer is foreseen](super::foreseen) where the kernel's looks say enough. Else it is made in
+//!   shadow, and so is one write; but what it touches is acquired in the realm only when there is a second call. Without
+//!   one, the end is the call itself: it is atomic already, and if the kernel answers otherwise than the transaction
+//!   did, the transaction starts again.
 //!
 //! The first call is kept until then, and its pointers are not: the program may have used the memory for
 //! something else. Whoever makes it again puts copies, or room, of ours in their places.
@@ -19,6 +20,7 @@ use txos_engine::txn::{Outcome, Participant, Route};
 
 use super::attrs::Object;
 use super::files::FdTable;
+use super::foreseen::Foreseen;
 use super::kernel::{self, Errno, Sys};
 use super::parts::Copies;
 use super::parts::Start;
@@ -29,6 +31,8 @@ use crate::user::Readable;
 
 /// The longest read or write that is put off, bytes.
 const LENGTH_MAX: u64 = 16 << 10;
+/// What the kernel writes whole, bytes: the smallest page.
+const PAGE: u64 = 4 << 10;
 
 /// What the first call was.
 #[derive(Debug)]
@@ -41,7 +45,9 @@ pub enum First {
     Read(Box<Read>),
     /// A file was opened to be read from, and perhaps closed again.
     Open(Box<Open>),
-    /// A change of names: the call and its paths.
+    /// A change of names that would succeed, of which nothing is done.
+    Foreseen(Box<Foreseen>),
+    /// A change of names, made in shadow: the call and its paths.
     Change(Box<Change>),
     /// Two changes of names: together they may be one ([`super::single_rename`]).
     Changes,
@@ -82,10 +88,26 @@ pub struct Open {
 }
 
 /// See [`First::Change`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Change {
-    call: Call,
-    paths: Vec<(usize, Vec<u8>)>,
+    /// As the program made it.
+    pub call: Call,
+    /// Which of its arguments are paths, and the paths.
+    pub paths: Vec<(usize, Vec<u8>)>,
+}
+
+impl Change {
+    /// What `make` gives of the call, with paths of ours.
+    pub fn with_own_paths<T>(&self, make: impl FnOnce(&Call) -> T) -> T {
+        let ended = |(at, path): &(usize, Vec<u8>)| (*at, [path.as_slice(), &[0]].concat());
+        let paths: Vec<(usize, Vec<u8>)> = self.paths.iter().map(ended).collect();
+        let mut call = self.call;
+        for (at, path) in &paths {
+            // SAFETY: the path ends with its zero, and lives until the answer.
+            call = unsafe { call.with_word(*at, path.as_ptr() as u64) };
+        }
+        make(&call)
+    }
 }
 
 /// See [`First::Write`].
@@ -255,7 +277,12 @@ impl Tx {
                 for &at in paths_at {
                     paths.push((at, call.path(at).ok()?));
                 }
-                self.start.first = First::Change(Box::new(Change { call: *call, paths }));
+                let change = Change { call: *call, paths };
+                if let Some(foreseen) = self.foresee(&change) {
+                    self.start.first = First::Foreseen(Box::new(foreseen));
+                    return Some(0);
+                }
+                self.start.first = First::Change(Box::new(change));
                 None
             }
         }
@@ -314,7 +341,7 @@ impl Tx {
         let quiet = quiet()?;
         let answer = call.make();
         let fd = i32::try_from(answer).ok().filter(|&fd| fd >= 0)?;
-        let stat = kernel::look_fd(fd).ok()?;
+        let stat = kernel::identify_fd(fd).ok()?;
         let (file, mnt) = (stat.id, stat.mnt);
         if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             // Opening it has been felt at the other end: it is not done twice.
@@ -392,20 +419,31 @@ impl Tx {
                 done
             }
             First::Write(write) => self.write_really(&write),
+            First::Foreseen(foreseen) => self.unfold(&foreseen),
             First::Change(_) | First::Changes => self.acquire_now(),
         }
     }
 
-    /// The second call changes names as the first did: what both touch is still acquired later.
-    pub fn changes_more(&mut self, call: &Call) -> bool {
-        let more = matches!(self.start.first, First::Change(_))
-            && self.start.only_names
-            && self.may_be_plain()
-            && changes_names(call);
-        if more {
-            self.start.first = First::Changes;
+    /// Before a call that is not the first. If it changes names as the first did, what both touch is still acquired later.
+    ///
+    /// # Errors
+    /// The transaction is doomed.
+    pub fn go_on_after_first(&mut self, call: &Call) -> Sys<()> {
+        let more = self.start.only_names && self.may_be_plain() && changes_names(call);
+        match std::mem::replace(&mut self.start.first, First::Over) {
+            First::Foreseen(foreseen) if more => {
+                self.start.first = First::Change(Box::new(foreseen.change.clone()));
+                self.unfold(&foreseen)?;
+            }
+            other => self.start.first = other,
         }
-        more
+        match self.start.first {
+            First::Change(_) if more => {
+                self.start.first = First::Changes;
+                Ok(())
+            }
+            _ => self.second_call(),
+        }
     }
 
     /// The second call closes what the first one opened: still nothing has happened.
@@ -441,7 +479,7 @@ impl Tx {
             Err(_) => return Err(self.changed_between(&open.path)),
         };
         let real = self.real(number)?;
-        let now = kernel::look_fd(real).map(|stat| (stat.id, stat.mnt));
+        let now = kernel::identify_fd(real).map(|stat| (stat.id, stat.mnt));
         if now != Ok((open.file, open.mnt)) {
             return Err(self.changed_between(&open.path));
         }
@@ -524,7 +562,8 @@ impl Tx {
         }
     }
 
-    fn changed_between(&mut self, path: &[u8]) -> Errno {
+    /// What the first call said does not hold any more: the transaction is doomed.
+    pub fn changed_between(&mut self, path: &[u8]) -> Errno {
         self.changed_outside(path, "it was changed between the first call and the second")
     }
 
@@ -532,6 +571,10 @@ impl Tx {
     pub fn only_call(&mut self) -> Option<Result<(), Failure>> {
         match std::mem::replace(&mut self.start.first, First::Over) {
             First::Look(_) | First::Read(_) | First::Open(_) => Some(Ok(())),
+            First::Foreseen(foreseen) if self.may_be_plain() => {
+                let done = self.finish_foreseen(&foreseen);
+                Some(done.unwrap_or_else(|| self.finish_in_shadow(&foreseen)))
+            }
             First::Change(change) if self.tree.has_changes() && self.may_be_plain() => {
                 Some(self.finish_change(&change))
             }
@@ -549,20 +592,23 @@ impl Tx {
         }
     }
 
+    /// What was foreseen, in the way of a transaction that made it in shadow: others are at work all the time.
+    fn finish_in_shadow(&mut self, foreseen: &Foreseen) -> Result<(), Failure> {
+        let change = foreseen.change.clone();
+        self.start.first = First::Change(Box::new(change.clone()));
+        let made = self.ready().and_then(|()| self.unfold(foreseen));
+        match made {
+            Ok(()) if self.tree.has_changes() => self.finish_change(&change),
+            // The path leads out of the versioned trees by now, where the call was made at once.
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.doom.take().unwrap_or_default()),
+        }
+    }
+
     fn finish_change(&mut self, change: &Change) -> Result<(), Failure> {
         let acquired = self.acquire_for_publish();
-        self.publish_alone(acquired, || {
-            let mut call = change.call;
-            let paths: Vec<(usize, Vec<u8>)> = change
-                .paths
-                .iter()
-                .map(|(at, path)| (*at, [path.as_slice(), &[0]].concat()))
-                .collect();
-            for (at, path) in &paths {
-                // SAFETY: the path ends with its zero, and lives until the answer.
-                call = unsafe { call.with_word(*at, path.as_ptr() as u64) };
-            }
-            call.answer().map(drop)
+        self.publish_alone(acquired, is_others, || {
+            change.with_own_paths(|call| call.answer().map(drop))
         })
     }
 
@@ -583,14 +629,15 @@ impl Tx {
         facets.extend(pages.map(|number| (Facet::Page { file, number }, Access::Write)));
         let acquired =
             facets.iter().try_for_each(|(facet, access)| self.acquire(facet, *access, b""));
-        self.publish_alone(acquired, || overwrite(write, at))
+        self.publish_alone(acquired, is_others, || overwrite(write, at))
     }
 
     /// Makes the one call as a publish among those of others: nobody who works on the same goes on
-    /// without having seen it.
+    /// without having seen it. `is_others`: whether what it fails with says that somebody else has changed names.
     pub fn publish_alone(
         &mut self,
         acquired: Sys<()>,
+        is_others: impl Fn(Errno) -> bool,
         call: impl FnOnce() -> Sys<()>,
     ) -> Result<(), Failure> {
         if acquired.is_err() {
@@ -614,6 +661,13 @@ impl Tx {
         Route::of(Outcome::Call, self.promises()) == Route::Call
     }
 
+    /// Before something that a call whose answer was foreseen must not feel.
+    pub fn settle_foreseen(&mut self) {
+        if matches!(self.start.first, First::Foreseen(_)) {
+            self.before_pause();
+        }
+    }
+
     /// Before others of the program's calls come in between (sys_xpause).
     pub fn before_pause(&mut self) {
         let done = self.ready().and_then(|()| match self.start.first {
@@ -628,7 +682,9 @@ impl Tx {
     /// A write that was put off and is to be durable or ordered after all.
     pub fn carry_out_first(&mut self) -> Sys<()> {
         match self.start.first {
-            First::Write(_) | First::Change(_) | First::Changes => self.second_call(),
+            First::Write(_) | First::Foreseen(_) | First::Change(_) | First::Changes => {
+                self.second_call()
+            }
             _ => Ok(()),
         }
     }
@@ -637,7 +693,7 @@ impl Tx {
 impl Copies {
     /// A regular file of a versioned file system.
     fn plain_file(&mut self, fd: i32) -> Option<FileId> {
-        let stat = kernel::look_fd(fd).ok()?;
+        let stat = kernel::identify_fd(fd).ok()?;
         let key = (stat.id.dev, stat.mnt);
         // One on a file system that no transaction has met yet goes the long way.
         let plain = stat.kind() == FileKind::File && self.file_systems.contains(&(key, true));
@@ -695,7 +751,7 @@ impl Start {
 }
 
 /// See [`txos_engine::realm::Realm::quiet`]; 0 where there is no realm.
-fn quiet() -> Option<u64> {
+pub fn quiet() -> Option<u64> {
     match super::shared::realm_as_known() {
         Some(realm) => realm.quiet(),
         None => Some(0),
@@ -705,7 +761,7 @@ fn quiet() -> Option<u64> {
 /// Whether a number is still of the same file: another thread may have closed it, and opened
 /// something else.
 fn is_still(fd: i32, file: FileId) -> Sys<()> {
-    match kernel::look_fd(fd) {
+    match kernel::identify_fd(fd) {
         Ok(stat) if stat.id == file => Ok(()),
         _ => Err(Errno::BADF),
     }
@@ -713,7 +769,7 @@ fn is_still(fd: i32, file: FileId) -> Sys<()> {
 
 /// What a change of a name fails with when somebody else has changed names meanwhile. Everything else
 /// would fail again.
-fn is_others(errno: Errno) -> bool {
+pub fn is_others(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::NOENT
@@ -728,7 +784,8 @@ fn is_others(errno: Errno) -> bool {
     )
 }
 
-/// Where a write goes, if it lies within its file: it needs no room then that there may not be.
+/// Where a write goes, if it lies within its file, as it needs no room then that there may not be; and within a page. Between
+/// two pages the kernel looks whether the process is killed, and leaves the rest.
 fn overwrites(write: &Write) -> Option<u64> {
     let fd = write.call.int(0);
     let flags = kernel::status_flags(fd).ok()?;
@@ -739,8 +796,12 @@ fn overwrites(write: &Write) -> Option<u64> {
         libc::SYS_pwrite64 => write.call.word(3),
         _ => kernel::seek(fd, 0, libc::SEEK_CUR).ok()?,
     };
-    let now = kernel::look_fd(fd).ok().filter(|now| now.id == write.file)?;
-    (at.checked_add(write.bytes.len() as u64)? <= now.size).then_some(at)
+    let len = write.bytes.len() as u64;
+    if at % PAGE + len > PAGE {
+        return None;
+    }
+    let now = kernel::identify_fd(fd).ok().filter(|now| now.id == write.file)?;
+    (at.checked_add(len)? <= now.size).then_some(at)
 }
 
 /// Carries a write out; what was there is put back if it can't be carried out as a whole.

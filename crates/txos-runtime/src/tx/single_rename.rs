@@ -15,6 +15,7 @@ use txos_engine::txn::{Outcome, Route};
 
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, Name};
+use super::single_call::is_others;
 use super::tree::ShadowTree;
 use super::{Committed, Failure, Tx, reason};
 
@@ -45,7 +46,7 @@ impl Tx {
         let dirs = (opened(change.from.0)?, opened(change.to.0)?);
         let (from, to) = (dirs.0.number(), dirs.1.number());
         let acquired = self.acquire_for_publish();
-        let done = self.publish_alone(acquired, || {
+        let done = self.publish_alone(acquired, is_others, || {
             is_there(from, &change.from.1, change.file)?;
             rename_onto_nothing(from, &change.from.1, to, &change.to.1)?;
             if is_directory(to, &change.to.1) {
@@ -77,7 +78,7 @@ impl ShadowTree {
         let stable = self.nodes[id].stable.as_ref().ok_or(Errno::IO)?;
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
         let fd = OwnedFd::of(kernel::open_exact(&stable.path, flags)?);
-        match kernel::look_fd(fd.number()) {
+        match kernel::identify_fd(fd.number()) {
             Ok(stat) if stat.id == stable.stat.id => Ok(fd),
             _ => Err(Errno::STALE),
         }

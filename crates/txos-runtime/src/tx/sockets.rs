@@ -19,7 +19,7 @@ use super::node::Node;
 use super::perm::mask;
 use super::walk::Spot;
 use crate::call::Call;
-use crate::user::{UserPtr, UserSlice};
+use crate::user::{UserPtr, UserSlice, length_of};
 
 /// `struct sockaddr_un`: the family, and a path that may end without a zero.
 const FAMILY: usize = 2;
@@ -65,6 +65,14 @@ impl Header {
         }
         // SAFETY: the program gave it in its header.
         unsafe { UserPtr::<[u64; 2]>::new(self.words[2]) }.buffers(self.words[3])
+    }
+
+    /// How many bytes the buffers have that a header leads to.
+    ///
+    /// # Errors
+    /// As [`Header::read`] and [`Header::buffers`].
+    pub fn length(header: UserPtr<[u64; 7]>) -> Sys<u64> {
+        Ok(length_of(&Header::read(header)?.buffers()?))
     }
 
     /// The control data.

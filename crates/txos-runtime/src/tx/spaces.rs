@@ -283,6 +283,8 @@ impl Tx {
     /// The thread is to have other credentials: what is opened once and for all is opened as who began. What can't be
     /// opened then is found out by the first call that needs it.
     pub fn before_identity(&mut self, began: &kernel::Credentials) {
+        // Its call was made by who began.
+        self.settle_foreseen();
         self.held.sent_by(0, began);
         if self.locks.handle.is_none() {
             let _ = self.join();

@@ -10,14 +10,16 @@
 //! - An attempt that has lost a conflict is followed by the next one when no producer runs: it would lose again.
 //! - If a producer does not commit, neither does the consumer. With `TX_RESTART` it begins again, after the next run of that
 //!   name.
+//! - With `TX_RETRY` the program itself begins the next attempt. Between the two the thread has the record, so that those that
+//!   come after it go on waiting.
 //!
 //! The record says how the transaction has ended before its lock is let go of. In a process that dies the kernel lets go of
 //! it, and it says nothing: the transaction has not committed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use txos_engine::order::{Order, Refused};
+use txos_engine::order::{Order, Pause, Refused};
 use txos_engine::realm;
 use txos_engine::runs::{End, Predecessors, Progress};
 use txos_engine::show::quoted_bytes;
@@ -25,14 +27,13 @@ use txos_engine::show::quoted_bytes;
 use super::acquire::{TELL_AFTER, patience};
 use super::{Failure, How, Tx, flags, kernel, reason, say, shared};
 
-/// How long a wait sleeps between two looks, at first and at the most.
-const PAUSE: std::ops::Range<Duration> = Duration::from_millis(1)..Duration::from_millis(50);
-
 /// The place of a transaction among those that come after each other, through all of its attempts.
 #[derive(Debug)]
 pub struct Succession {
     /// The process that began it: what a child has of it is the parent's.
     process: u32,
+    /// The thread that began it.
+    thread: u32,
     /// `None`: it has ended.
     order: Mutex<Option<Order>>,
     predecessors: Predecessors,
@@ -61,7 +62,7 @@ impl Succession {
         }
         txos_engine::sys::keep_descriptors_above(kernel::high_base());
         let comm = std::fs::read("/proc/self/comm").unwrap_or_default();
-        let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+        let thread = own_thread();
         let begun = realm::default_dir().and_then(|dir| {
             let label = quoted_bytes(comm.trim_ascii());
             Order::begin(&dir, name, &label, &how.producers, Some(thread))
@@ -71,6 +72,7 @@ impl Succession {
         })?;
         let succession = Succession {
             process: std::process::id(),
+            thread,
             predecessors: order.predecessors.clone(),
             order: Mutex::new(Some(order)),
         };
@@ -156,7 +158,7 @@ impl Succession {
         who: &str,
         mut ends: impl FnMut(&str) -> Option<Failure>,
     ) -> Result<Progress, Failure> {
-        let (began, mut said, mut pause) = (Instant::now(), false, PAUSE.start);
+        let (began, mut said, mut pause) = (Instant::now(), false, Pause::default());
         loop {
             let which = match self.look()? {
                 Progress::Runs(which) => which,
@@ -169,25 +171,35 @@ impl Succession {
                 said = true;
                 say(&format!("{who} waits for {which}, which the transaction comes after"));
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE.end);
+            pause.sleep();
         }
     }
 
-    /// Between two attempts, when nothing is held: waits until no producer runs; or, if one has failed, for the next run of
-    /// its name, for as long as transactions wait for each other.
+    /// Whether the calling thread began it.
+    #[must_use]
+    pub fn is_of_this_thread(&self) -> bool {
+        self.process == std::process::id() && self.thread == own_thread()
+    }
+
+    /// Between two attempts, when nothing is held: waits until no producer runs; or, if one has failed and `awaits_next`, for
+    /// the next run of its name, for as long as transactions wait for each other.
     ///
     /// # Errors
     /// Why the next attempt can't begin.
-    pub fn before_next(&self) -> Result<(), Failure> {
+    pub fn before_next(&self, awaits_next: bool) -> Result<(), Failure> {
         let ends = |_: &str| interruption(libc::EINTR, "sys_xbegin waited for what it comes after");
-        let Progress::Failed { .. } = self.await_end("sys_xbegin", ends)? else { return Ok(()) };
+        let Progress::Failed { text, .. } = self.await_end("sys_xbegin", ends)? else {
+            return Ok(());
+        };
+        if !awaits_next {
+            return Err(Failure { reason: reason::PRODUCER, ..refusal(libc::ECANCELED, text) });
+        }
         let mut order = self.order();
         let Some(order) = order.as_mut() else { return Ok(()) };
         order.forget_failed().map_err(record_failed)?;
         for word in order.words().map_err(record_failed)? {
             let shown = quoted_bytes(word.as_bytes());
-            let (began, mut said, mut pause) = (Instant::now(), false, PAUSE.start);
+            let (began, mut said, mut pause) = (Instant::now(), false, Pause::default());
             while !seek(order, &word)? {
                 order.check_cycle().map_err(refused)?;
                 let ended = || {
@@ -207,8 +219,7 @@ impl Succession {
                     said = true;
                     say(&format!("sys_xbegin waits for the next run of the name {shown}"));
                 }
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(PAUSE.end);
+                pause.sleep();
             }
         }
         order.check_cycle().map_err(refused)
@@ -244,6 +255,10 @@ impl Drop for Succession {
     fn drop(&mut self) {
         self.aborted("");
     }
+}
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_pid().cast_unsigned()
 }
 
 /// Looks for what a word means.

@@ -8,14 +8,16 @@
 use std::time::Duration;
 
 use txos_engine::object::FileKind;
+use txos_engine::realm::TxHandle;
 
+use super::deadlock::FoundDeadlock;
 use super::files::Descriptor;
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
 use super::{Tx, effects, io, ipc, passed, single_call, sockets};
 use crate::call::{Call, while_waiting};
 use crate::raw;
-use crate::user::UserSlice;
+use crate::user::length_of;
 use txos_calls::Class;
 
 /// How a member goes on with a call.
@@ -57,7 +59,8 @@ pub fn may_wait_outside(number: i64) -> bool {
 }
 
 /// `poll` and its relatives.
-fn polls(number: i64) -> bool {
+#[must_use]
+pub fn polls(number: i64) -> bool {
     matches!(
         number,
         libc::SYS_poll
@@ -105,7 +108,15 @@ pub struct Waits {
     members: bool,
     /// What the last call is to open.
     opening: Option<Opening>,
+    /// Why it is aborted, if it waited for one that waits for it.
+    pub deadlock: FoundDeadlock,
+    /// For how long it has slept since it last acquired something, how much it held then, and after how long it was last
+    /// looked whether what it has seen is still so.
+    slept: (Duration, usize, Duration),
 }
+
+/// Who has slept so long in all, between looks at what it has seen already, may be waiting for that to change.
+const SLEEPS: Duration = Duration::from_millis(500);
 
 impl Waits {
     /// Whether other threads may be waiting for their turn.
@@ -214,21 +225,42 @@ impl Tx {
         if kernel::status_flags(real)? & libc::O_NONBLOCK != 0 {
             return Ok(false);
         }
-        let all = |buffers: Vec<UserSlice>| buffers.iter().map(|buffer| buffer.len()).sum();
-        let len: u64 = match call.number() {
+        let len = match call.number() {
             libc::SYS_connect => return Ok(kernel::is_tcp(real)),
             libc::SYS_write | libc::SYS_sendto => call.word(2),
-            libc::SYS_writev => all(io::buffers(call)?),
-            libc::SYS_sendmsg => all(sockets::Header::read(call.pointer(1))?.buffers()?),
+            libc::SYS_writev => length_of(&io::buffers(call)?),
+            libc::SYS_sendmsg => sockets::Header::length(call.pointer(1))?,
             libc::SYS_sendmmsg => 0,
             _ => return Ok(!kernel::is_ready(real, libc::POLLIN)),
         };
         Ok(effects::may_wait_for_room(real, len)? || !kernel::is_ready(real, libc::POLLOUT))
     }
 
+    /// Before it sleeps: for how long it has, since it last acquired something.
+    pub fn slept(&mut self) -> Duration {
+        let held = self.locks.handle.as_ref().map_or(0, TxHandle::held);
+        if self.waits.slept.1 != held {
+            self.waits.slept = (Duration::ZERO, held, Duration::ZERO);
+        }
+        self.waits.slept.0
+    }
+
+    /// It has slept for so long. If it may be waiting for something to change that it has seen, it looks there again.
+    pub fn has_slept_between_looks(&mut self, time: Duration) {
+        let (slept, _, looked) = &mut self.waits.slept;
+        *slept += time;
+        if slept.saturating_sub(*looked) >= SLEEPS {
+            *looked = *slept;
+            self.look_at_all_again();
+        }
+    }
+
     /// Another thread enters: from here on no call is the only one.
     pub fn share(&mut self) {
         self.waits.members = true;
+        if let Some(handle) = self.locks.handle.as_ref() {
+            handle.has_several_threads();
+        }
         self.release_before_members();
         self.before_pause();
         self.start.first = single_call::First::Over;

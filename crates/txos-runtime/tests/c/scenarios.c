@@ -253,8 +253,7 @@ static void signals(void) {
     CHECK(attempt == times);
     CHECK(attempt == 0 || caught == SIGALRM);
     if (times++ == 0) {
-        setitimer(ITIMER_REAL, &soon, NULL);
-        spin(20);
+        CHECK(kill(getpid(), SIGALRM) == 0);
         CHECK(caught == 0);
         sys_xabort(0);
     }
@@ -355,7 +354,6 @@ static void until_pending(int signal) {
 
 /* A signal that came while its handler was there is the handler's, also if that is gone at the end. */
 static void signal_after_its_handler(void) {
-    struct itimerval soon = {.it_value = {.tv_usec = 2000}};
     for (int i = 0; i < 6; i++) {
         bool aborts = i % 2, removed = i < 4;
         void (*after)(int) = i < 2 ? SIG_DFL : SIG_IGN;
@@ -363,7 +361,7 @@ static void signal_after_its_handler(void) {
         CHECK(signal(SIGALRM, after) != SIG_ERR);
         CHECK(sys_xbegin(0) == 0);
         CHECK(signal(SIGALRM, note) == after);
-        CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+        CHECK(kill(getpid(), SIGALRM) == 0);
         until_pending(SIGALRM);
         CHECK(caught == 0);
         if (removed)
@@ -1653,15 +1651,13 @@ static void own_transaction(int signal) {
 
 static void signal_between_attempts(void) {
     handle(SIGALRM, own_transaction);
-    struct itimerval soon = {.it_value = {.tv_usec = 2000}};
     for (int how = 0; how < 3; how++) {
         static int times;
         caught = times = 0;
         int attempt = sys_xbegin(TX_RESTART);
         CHECK(attempt == times);
         if (times++ == 0) {
-            setitimer(ITIMER_REAL, &soon, NULL);
-            spin(20);
+            CHECK(kill(getpid(), SIGALRM) == 0);
             lose(3, how);
         }
         CHECK(caught == SIGALRM && attempt == 1);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How a program gets the library.
@@ -110,12 +111,34 @@ macro_rules! scenarios_of {
     };
 }
 
-/// A command that keeps to a realm and a store of the test's own, and doesn't run for ever.
+/// A realm of one test's own. Tests run beside each other, and two names may share a record of one realm: then a
+/// transaction would lose to a test that has nothing in common with it.
+struct Realm(PathBuf);
+
+impl Realm {
+    fn new() -> Realm {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        Realm(place().join(format!("realm-{}-{number}", std::process::id())))
+    }
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+thread_local! {
+    static REALM: Realm = Realm::new();
+}
+
+/// A command that keeps to the realm of this test and to a store of all tests, and doesn't run for ever.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new("timeout");
-    let place = place();
     command.args(["-s", "KILL", "60"]).arg(program);
-    command.env("TXOS_REALM", place.join("realm")).env("TXOS_STORE", place.join("store"));
+    REALM.with(|realm| command.env("TXOS_REALM", &realm.0));
+    command.env("TXOS_STORE", place().join("store"));
     // cargo has its own idea of which library is to be found.
     for name in ["TXOS_IN_PROCESS", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
         command.env_remove(name);

@@ -8,6 +8,7 @@ mod checkpoint;
 mod held;
 mod joining;
 mod joint;
+mod left;
 mod loading;
 mod members;
 mod others;

@@ -3,12 +3,15 @@
 //! name: `TXOS_TEST_POINT=EIO@look:17+`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use txos_testkit::fault::EVERYTHING;
 use txos_testkit::fault_matrix::{Budget, Case, Matrix, nothing_more};
 use txos_testkit::random::{self, Random};
 use txos_testkit::tree::Tolerance;
+use txos_testkit::wait::until;
 use txos_testkit::{Invocation, Lab, Tree, skip};
 
 const PREPARE: &str = EVERYTHING.prepare;
@@ -40,6 +43,60 @@ fn run() {
         afterwards: &nothing_more,
     };
     Matrix::new(&lab, case).sweep(budget(28));
+}
+
+/// A process outside that notes which signals it gets.
+const LISTENER: &str = "
+    trap 'echo >> got' USR1; trap 'echo >> asked' USR2; trap 'exit 0' TERM
+    : > got; : > asked; echo > ready; while :; do sleep 0.01; done";
+
+/// How many lines a file of the listener's has.
+fn lines(outside: &Lab, name: &str) -> usize {
+    outside.read(name).lines().count()
+}
+
+/// A signal to a process outside and output are held: what is not committed sends neither, what says that it is has sent both.
+#[test]
+fn run_with_effects_that_are_held() {
+    let lab = Lab::in_memory();
+    let outside = lab.nested("outside");
+    let listener = Invocation::shell(LISTENER).dir(outside.tree()).start();
+    until("the listener is ready", || outside.path("ready").exists());
+    let change = format!("{CHANGE}; echo said; kill -USR1 {}", listener.pid().as_raw_nonzero());
+    let before = Cell::new(0);
+    let case = Case {
+        name: "effects",
+        prepare: &prepare,
+        operation: &|place| {
+            before.set(lines(&outside, "got"));
+            place.script(&["--hold-output"], &change)
+        },
+        native: Some((PREPARE, CHANGE)),
+        half: false,
+        dead: false,
+        refusals: &REFUSALS,
+        afterwards: &|place, done| {
+            // A signal with a higher number, after which the first one has been handled.
+            let asked = lines(&outside, "asked");
+            listener.signal(Signal::USR2);
+            until("the listener answers", || lines(&outside, "asked") > asked);
+            let sent = lines(&outside, "got") - before.get();
+            let said = done.text() == "said\n";
+            let right = match (place.path("new/deep/file").exists(), done.killed(), done.code()) {
+                (true, false, 0) => sent == 1 && said,
+                (true, true, _) => sent <= 1,
+                (true, ..) => false,
+                (false, ..) => sent == 0 && done.text().is_empty(),
+            };
+            right.then_some(()).ok_or(format!("{sent} signals were sent"))
+        },
+    };
+    let mut matrix = Matrix::new(&lab, case);
+    // Around the end of the commit, when they are sent.
+    matrix.killed_at_the_last(6);
+    matrix.sweep(budget(16));
+    listener.signal(Signal::TERM);
+    let _ = listener.wait().expect(0);
 }
 
 /// What a revert begins with.

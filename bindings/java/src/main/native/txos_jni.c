@@ -31,6 +31,7 @@ static struct {
     int (*share)(void);
     int (*join)(int);
     int (*abort_if)(const volatile int *);
+    int (*name)(const char *);
 } lib;
 
 static const struct {
@@ -51,6 +52,7 @@ static const struct {
     { "txos_share", (void **)&lib.share },
     { "sys_xjoin", (void **)&lib.join },
     { "txos_abort_if", (void **)&lib.abort_if },
+    { "txos_name", (void **)&lib.name },
 };
 
 /* A copy of a Java array of bytes as a C string. */
@@ -95,10 +97,31 @@ JNIEXPORT jbyteArray JNICALL Java_txos_Native_open(JNIEnv *env, jclass self, jby
     return NULL;
 }
 
-/* 0, or the errno. */
-JNIEXPORT jint JNICALL Java_txos_Native_begin(JNIEnv *env, jclass self, jint flags, jlong sequence) {
-    (void)env, (void)self;
-    return lib.begin(flags, (uint64_t)sequence) >= 0 ? 0 : errno;
+/* 0, or the errno. What it comes after, if not null, is zero-terminated. */
+JNIEXPORT jint JNICALL Java_txos_Native_begin(JNIEnv *env, jclass self, jint flags, jlong sequence,
+                                              jbyteArray after) {
+    (void)self;
+    if (after == NULL)
+        return lib.begin(flags, (uint64_t)sequence) >= 0 ? 0 : errno;
+    jbyte *names = (*env)->GetByteArrayElements(env, after, NULL);
+    if (names == NULL)
+        return ENOMEM;
+    int error = lib.begin(flags, (const char *)names) >= 0 ? 0 : errno;
+    (*env)->ReleaseByteArrayElements(env, after, names, JNI_ABORT);
+    return error;
+}
+
+/* 0, or the errno. The name, if not null, is zero-terminated. */
+JNIEXPORT jint JNICALL Java_txos_Native_name(JNIEnv *env, jclass self, jbyteArray name) {
+    (void)self;
+    if (name == NULL)
+        return lib.name(NULL) == 0 ? 0 : errno;
+    jbyte *text = (*env)->GetByteArrayElements(env, name, NULL);
+    if (text == NULL)
+        return ENOMEM;
+    int error = lib.name((const char *)text) == 0 ? 0 : errno;
+    (*env)->ReleaseByteArrayElements(env, name, text, JNI_ABORT);
+    return error;
 }
 
 JNIEXPORT jint JNICALL Java_txos_Native_end(JNIEnv *env, jclass self) {

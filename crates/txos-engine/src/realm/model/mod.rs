@@ -152,7 +152,7 @@ fn slot() -> Slot {
         taker: AtomicU64::of(Role::Taker),
         thread: Default::default(),
         flags: AtomicU32::of(Role::Fact),
-        reserved0: Default::default(),
+        outside_at: Default::default(),
         start_ns: AtomicU64::of(Role::Fact),
         work: Default::default(),
         size: Default::default(),
@@ -170,7 +170,8 @@ fn slot() -> Slot {
         waiting_since_ns: Default::default(),
         commits: Default::default(),
         aborts: Default::default(),
-        reserved2: Default::default(),
+        yields_ns: Default::default(),
+        outside_call: Default::default(),
         label: Default::default(),
         home: Default::default(),
     }

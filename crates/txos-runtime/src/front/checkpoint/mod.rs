@@ -16,6 +16,7 @@ mod maps;
 mod restore;
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -27,7 +28,7 @@ use super::tls::here;
 use super::{alloc, api, signals};
 use crate::call::Call;
 use crate::raw::{Sys, answer, check, syscall};
-use crate::tx::{Failure, flags, kernel};
+use crate::tx::{Failure, flags};
 use maps::{Mapping, Span, Spans};
 use restore::{Files, How};
 
@@ -163,8 +164,7 @@ pub fn may_keep(asked: u32) -> Result<(), Failure> {
                    apart; link the program with libtxos.so";
         return Err(refusal(libc::ENOTSUP, why));
     }
-    host::stop_sleepers();
-    match kernel::threads() {
+    match host::threads_of_the_program() {
         Some(1) => {}
         Some(_) => {
             let why = "the process has other threads, which would go on with memory that is \
@@ -588,10 +588,26 @@ impl Drop for Checkpoint {
         }
         if self.keeper > 0 {
             let keeper = self.keeper as u64;
-            // SAFETY: our own child, which nobody else waits for; nothing is written.
+            let end = |flags: i32| unsafe {
+                // SAFETY: our own child, which nobody else waits for; nothing is written.
+                syscall(libc::SYS_wait4, [keeper, 0, (libc::__WALL | flags) as u64, 0, 0, 0])
+            };
+            // SAFETY: they take numbers, and one reads what is on this stack.
             unsafe {
-                syscall(libc::SYS_kill, [keeper, libc::SIGKILL as u64, 0, 0, 0, 0]);
-                syscall(libc::SYS_wait4, [keeper, 0, libc::__WALL as u64, 0, 0, 0]);
+                if syscall(libc::SYS_kill, [keeper, libc::SIGKILL as u64, 0, 0, 0, 0]) == 0 {
+                    end(0);
+                    return;
+                }
+                // The program has become another user for good, who may not kill it, but may ask it.
+                let asks = Asked {
+                    code: libc::SI_QUEUE,
+                    sender: syscall(libc::SYS_getpid, [0; 6]) as i32,
+                    ..Asked::default()
+                };
+                let words = [keeper, libc::SIGCONT as u64, &raw const asks as u64, 0, 0, 0];
+                while syscall(libc::SYS_rt_sigqueueinfo, words) == 0 && end(libc::WNOHANG) == 0 {
+                    syscall(libc::SYS_sched_yield, [0; 6]);
+                }
             }
         }
     }
@@ -619,19 +635,43 @@ fn keep() -> Sys<i32> {
     }
 }
 
+/// What the kernel tells of a signal, as far as it matters here.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    padding: i32,
+    sender: i32,
+    rest: [i32; 27],
+}
+
 /// All that the keeper does. It uses no variable of any kind but on its stack, and calls nothing else.
 fn sleep(parent: i64) -> ! {
     signals::block_all();
-    // SAFETY: these take numbers and a text that ends.
+    // SAFETY: these take numbers and a text that ends, and one writes 128 bytes, which there is room for. What it has written is read
+    // when it has.
     unsafe {
         let prctl = |what: i32, word: u64| {
             syscall(libc::SYS_prctl, [what as u64, word, 0, 0, 0, 0]);
         };
-        // It ends with the thread that made it.
-        prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64);
+        // It ends with the thread that made it. If that has become another user by then, the kernel lets it send no signal but
+        // SIGCONT, and to a process of its session only: so it is looked for as well.
+        prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT as u64);
         prctl(libc::PR_SET_NAME, c"txos-memory".as_ptr() as u64);
+        let continues = 1_u64 << (libc::SIGCONT - 1);
+        let (seconds, mut info) = ([10_u64, 0], MaybeUninit::<Asked>::uninit());
+        let into = info.as_mut_ptr();
+        let (set, most) = (&raw const continues as u64, &raw const seconds as u64);
         while syscall(libc::SYS_getppid, [0; 6]) == parent {
-            syscall(libc::SYS_pause, [0; 6]);
+            let got = syscall(libc::SYS_rt_sigtimedwait, [set, into as u64, most, 8, 0, 0]);
+            // A shell sends it as well.
+            if got == i64::from(libc::SIGCONT)
+                && i64::from((&raw const (*into).sender).read_volatile()) == parent
+            {
+                break;
+            }
         }
         loop {
             syscall(libc::SYS_exit_group, [0; 6]);

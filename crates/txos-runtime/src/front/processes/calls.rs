@@ -17,6 +17,7 @@ use crate::front::trap::Context;
 use crate::raw::{self, Errno, Sys, check, syscall};
 use crate::tx::kernel::{self, OwnedFd};
 use crate::tx::spaces::Outlet;
+use crate::tx::waits::polls;
 use crate::user::UserSlice;
 use txos_engine::object::FileKind;
 
@@ -208,50 +209,44 @@ pub fn mask_of(thread: &Thread) -> signals::Set {
 
 /// Whether a call may wait, so that a signal is to end it.
 fn may_wait(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_read
-            | libc::SYS_readv
-            | libc::SYS_write
-            | libc::SYS_writev
-            | libc::SYS_splice
-            | libc::SYS_tee
-            | libc::SYS_vmsplice
-            | libc::SYS_sendfile
-            | libc::SYS_open
-            | libc::SYS_openat
-            | libc::SYS_fcntl
-            | libc::SYS_flock
-            | libc::SYS_ioctl
-            | libc::SYS_poll
-            | libc::SYS_ppoll
-            | libc::SYS_select
-            | libc::SYS_pselect6
-            | libc::SYS_epoll_wait
-            | libc::SYS_epoll_pwait
-            | libc::SYS_epoll_pwait2
-            | libc::SYS_wait4
-            | libc::SYS_waitid
-            | libc::SYS_nanosleep
-            | libc::SYS_clock_nanosleep
-            | libc::SYS_futex
-            | libc::SYS_futex_waitv
-            | libc::SYS_rt_sigtimedwait
-            | libc::SYS_semtimedop
-            | libc::SYS_connect
-            | libc::SYS_accept
-            | libc::SYS_accept4
-            | libc::SYS_recvfrom
-            | libc::SYS_recvmsg
-            | libc::SYS_recvmmsg
-            | libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_kill
-            | libc::SYS_tkill
-            | libc::SYS_tgkill
-            | libc::SYS_rt_sigqueueinfo
-    )
+    polls(number)
+        || matches!(
+            number,
+            libc::SYS_read
+                | libc::SYS_readv
+                | libc::SYS_write
+                | libc::SYS_writev
+                | libc::SYS_splice
+                | libc::SYS_tee
+                | libc::SYS_vmsplice
+                | libc::SYS_sendfile
+                | libc::SYS_open
+                | libc::SYS_openat
+                | libc::SYS_fcntl
+                | libc::SYS_flock
+                | libc::SYS_ioctl
+                | libc::SYS_wait4
+                | libc::SYS_waitid
+                | libc::SYS_nanosleep
+                | libc::SYS_clock_nanosleep
+                | libc::SYS_futex
+                | libc::SYS_futex_waitv
+                | libc::SYS_rt_sigtimedwait
+                | libc::SYS_semtimedop
+                | libc::SYS_connect
+                | libc::SYS_accept
+                | libc::SYS_accept4
+                | libc::SYS_recvfrom
+                | libc::SYS_recvmsg
+                | libc::SYS_recvmmsg
+                | libc::SYS_sendto
+                | libc::SYS_sendmsg
+                | libc::SYS_sendmmsg
+                | libc::SYS_kill
+                | libc::SYS_tkill
+                | libc::SYS_tgkill
+                | libc::SYS_rt_sigqueueinfo
+        )
 }
 
 fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {

@@ -26,6 +26,7 @@ use crate::front::trap::Context;
 use crate::front::{alloc, api, dispatch, members};
 use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::spaces::{Moved, Outlet};
+use crate::tx::waits::polls;
 use crate::tx::{self, Failure, How as Plan, kernel};
 
 /// Says to a program which descriptor leads to its transaction.
@@ -489,21 +490,15 @@ fn handle_what_has_come(thread: &Thread, call: &Call) -> Option<i64> {
 
 /// Whether a signal ends a call also if its handler has calls go on (`SA_RESTART`), as signal(7) says.
 fn never_restarts(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_poll
-            | libc::SYS_ppoll
-            | libc::SYS_select
-            | libc::SYS_pselect6
-            | libc::SYS_epoll_wait
-            | libc::SYS_epoll_pwait
-            | libc::SYS_epoll_pwait2
-            | libc::SYS_nanosleep
-            | libc::SYS_clock_nanosleep
-            | libc::SYS_semop
-            | libc::SYS_semtimedop
-            | libc::SYS_msgrcv
-    )
+    polls(number)
+        || matches!(
+            number,
+            libc::SYS_nanosleep
+                | libc::SYS_clock_nanosleep
+                | libc::SYS_semop
+                | libc::SYS_semtimedop
+                | libc::SYS_msgrcv
+        )
 }
 
 /// The transaction can't move to a process of its own.

@@ -220,16 +220,26 @@ impl Drop for Reserved {
     }
 }
 
-/// Ends the keepers that sleep: the process is to have no other threads.
-pub fn stop_sleepers() {
+/// How many threads the process has, the library's own excepted: its keepers that sleep are ended. `None`: /proc is not there.
+pub fn threads_of_the_program() -> Option<u64> {
+    let stopped = stop_sleepers();
+    // The last that a thread does is the C library's and the kernel's: who has waited for it can still find it here.
+    let began = Instant::now();
+    while kernel::threads() != Some(1)
+        && (stopped || kernel::has_ending_thread())
+        && began.elapsed() < Duration::from_millis(200)
+    {
+        std::thread::yield_now();
+    }
+    kernel::threads()
+}
+
+/// Ends the keepers that sleep. Whether there were some.
+fn stop_sleepers() -> bool {
     let sleepers = ASLEEP.try_lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default();
     let some = !sleepers.is_empty();
     sleepers.into_iter().for_each(|keeper| keeper.stop());
-    // The last that a thread does is the C library's.
-    let began = Instant::now();
-    while some && kernel::threads() != Some(1) && began.elapsed() < Duration::from_millis(200) {
-        std::thread::yield_now();
-    }
+    some
 }
 
 /// Something with the session of the calling thread, if processes that it makes are members of its transaction.

@@ -88,6 +88,8 @@ impl Tx {
                 if self.fds.get(file).writes() {
                     let real = self.real(int(0))?;
                     self.write_outside(int(0), real)?;
+                } else {
+                    self.take_pipe_of(int(0))?;
                 }
                 self.on_descriptor(call)
             }
@@ -199,10 +201,16 @@ impl Tx {
             if strange || node.is_some_and(|id| self.tree.nodes[id].is_dir()) {
                 // It fails: how, the kernel says best.
                 let real = self.real(from)?;
-                let other = match self.native_content(to, true) {
-                    Ok(other) => other,
-                    Err(acquire::DOOMED) => return Err(acquire::DOOMED),
-                    Err(_) => self.real(to)?,
+                // No output goes to a socket or a pipe then.
+                let target = self.file(to)?;
+                let node = self.fds.get(target).node;
+                let other = match node.filter(|&id| self.tree.has_content(id)) {
+                    None => self.real(to)?,
+                    Some(_) => match self.native_content(to, true) {
+                        Ok(other) => other,
+                        Err(acquire::DOOMED) => return Err(acquire::DOOMED),
+                        Err(_) => self.real(to)?,
+                    },
                 };
                 return between(real, other);
             }

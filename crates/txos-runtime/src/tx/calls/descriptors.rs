@@ -7,6 +7,7 @@ use super::{CWD, NOFOLLOW};
 use crate::call::Call;
 use crate::tx::Tx;
 use crate::tx::kernel::{self, Errno, Sys};
+use crate::tx::put_back::settings_of_option;
 use crate::tx::sockets::Header;
 
 /// The level of options of a connection that the kernel encrypts (kTLS).
@@ -95,6 +96,7 @@ impl Tx {
                             return self.on_descriptor(call);
                         }
                         self.before_live(int(0))?;
+                        self.talks_by_any_way()?;
                         if let Some(len) = bytes_to_wait_with(call) {
                             self.before_room(real, len)?;
                         }
@@ -109,6 +111,7 @@ impl Tx {
                 self.receive_message(call)
             }
             libc::SYS_setsockopt => self.set_option(call),
+            libc::SYS_timerfd_settime => self.set_open_timer(call),
             libc::SYS_connect => {
                 self.before_connecting(int(0))?;
                 self.to_address(call)
@@ -149,7 +152,8 @@ impl Tx {
             }
             _ => {}
         }
-        self.the_rest(call)
+        let settings = settings_of_option(level, name);
+        self.set_at_once(socket, &settings, |tx| tx.the_rest(call))
     }
 
     /// Calls that send and can't be held.
@@ -258,6 +262,7 @@ impl Tx {
                     // Who gets it would see what is not committed.
                     return self.unsupported_errno("handing a versioned file to others");
                 }
+                self.take_pipe_of(fd)?;
                 control[place..place + 4].copy_from_slice(&self.real(fd)?.to_ne_bytes());
                 place += 4;
             }
@@ -274,16 +279,12 @@ impl Tx {
 
 /// With how many bytes a call that sends may wait for room; `None`: it does not wait.
 fn bytes_to_wait_with(call: &Call) -> Option<u64> {
-    let in_header = |header: Sys<Header>| {
-        let bytes = header.and_then(|header| header.buffers()).unwrap_or_default();
-        bytes.iter().map(|piece| piece.len()).fold(0, u64::saturating_add)
-    };
     let (flags, len) = match call.number() {
         libc::SYS_sendto => (call.int(3), call.word(2)),
-        libc::SYS_sendmsg => (call.int(2), in_header(Header::read(call.pointer(1)))),
+        libc::SYS_sendmsg => (call.int(2), Header::length(call.pointer(1)).unwrap_or(0)),
         libc::SYS_sendmmsg => {
             let messages = call.pointer::<[u64; 8]>(1);
-            let each = |i| in_header(Header::read(messages.item(i).part(0)));
+            let each = |i| Header::length(messages.item(i).part(0)).unwrap_or(0);
             (call.int(3), (0..call.word(2).min(1024)).map(each).fold(0, u64::saturating_add))
         }
         _ => return None,

@@ -198,6 +198,18 @@ fn copy_range(from: i32, to: i32, start: u64, end: u64) -> Sys<()> {
 /// # Errors
 /// As fcntl(2).
 pub fn lock_bytes(fd: i32, kind: i32, from: u64, len: u64) -> Sys<()> {
+    lock_bytes_by(libc::F_OFD_SETLKW, fd, kind, from, len)
+}
+
+/// The same without waiting (`F_OFD_SETLK`).
+///
+/// # Errors
+/// As fcntl(2): EAGAIN if another one has a lock there.
+pub fn lock_bytes_at_once(fd: i32, kind: i32, from: u64, len: u64) -> Sys<()> {
+    lock_bytes_by(libc::F_OFD_SETLK, fd, kind, from, len)
+}
+
+fn lock_bytes_by(command: i32, fd: i32, kind: i32, from: u64, len: u64) -> Sys<()> {
     let lock = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -207,7 +219,7 @@ pub fn lock_bytes(fd: i32, kind: i32, from: u64, len: u64) -> Sys<()> {
     };
     loop {
         // SAFETY: the kernel reads the lock.
-        match unsafe { sys!(SYS_fcntl, fd, libc::F_OFD_SETLKW, &raw const lock) } {
+        match unsafe { sys!(SYS_fcntl, fd, command, &raw const lock) } {
             Err(Errno::INTR) => {}
             other => return other.map(drop),
         }

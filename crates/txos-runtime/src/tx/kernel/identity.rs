@@ -155,6 +155,12 @@ fn or_end(changed: Sys<()>) {
     }
 }
 
+/// The calling thread's user to file systems.
+#[must_use]
+pub fn file_user() -> u32 {
+    fs_user(NONE)
+}
+
 /// `setfsuid(2)`: sets the user, and gives the one of before.
 fn fs_user(uid: u32) -> u32 {
     // SAFETY: it has no pointers.

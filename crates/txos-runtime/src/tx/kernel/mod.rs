@@ -13,9 +13,12 @@
 //! | [`credentials`] | all credentials of a thread, limits, priorities |
 //! | [`identity`] | making calls for others |
 //! | [`outside`] | sending to pipes, terminals and sockets |
+//! | [`pipes`] | looking at what pipes hold, and taking it |
 //! | [`process`] | who and where the process is |
+//! | [`settings`] | settings of what descriptors lead to, to know them and to have them again |
 //! | [`signals`] | signals to other processes |
 //! | [`sockets`] | looking at what sockets have received, and taking it |
+//! | [`timers`] | timers and counters |
 //!
 //! # Safety
 //!
@@ -35,10 +38,13 @@ mod identity;
 mod names;
 mod open;
 mod outside;
+mod pipes;
 mod process;
+mod settings;
 mod signals;
 mod sockets;
 mod stat;
+mod timers;
 
 pub use attrs::*;
 pub use content::*;
@@ -47,10 +53,13 @@ pub use identity::*;
 pub use names::*;
 pub use open::*;
 pub use outside::*;
+pub use pipes::*;
 pub use process::*;
+pub use settings::*;
 pub use signals::*;
 pub use sockets::*;
 pub use stat::*;
+pub use timers::*;
 
 /// Makes a system call: an unsafe function whose arguments are cast to words.
 macro_rules! sys {
@@ -65,7 +74,7 @@ macro_rules! sys {
 use sys;
 
 /// The directory from which relative paths start.
-const CWD: i32 = libc::AT_FDCWD;
+pub const CWD: i32 = libc::AT_FDCWD;
 
 /// One step of staging, or a publish of one call: a call that changes something. Tests put faults here.
 pub fn step<T>(what: &str, f: impl FnOnce() -> Sys<T>) -> Sys<T> {

@@ -10,8 +10,16 @@ use super::{CPath, CWD, Sys, magic_path, seek, step, sys, with_paths};
 /// # Errors
 /// As the system call.
 pub fn mkdir_live(path: &[u8], mode: u32) -> Sys<u64> {
+    mkdir_at((CWD, path), mode)
+}
+
+/// `mkdirat(2)` in a directory.
+///
+/// # Errors
+/// As the system call.
+pub fn mkdir_at(at: (i32, &[u8]), mode: u32) -> Sys<u64> {
     // SAFETY: the path ends with its zero.
-    CPath::with(path, |p| unsafe { sys!(SYS_mkdirat, CWD, p.at(), mode) })
+    CPath::with(at.1, |p| unsafe { sys!(SYS_mkdirat, at.0, p.at(), mode) })
 }
 
 /// `mkdirat(2)`.
@@ -54,8 +62,18 @@ pub fn rename(from: &[u8], to: &[u8]) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn link_live(from: (i32, &[u8]), to: &[u8], flags: i32) -> Sys<u64> {
+    link_at(from, (CWD, to), flags)
+}
+
+/// `linkat(2)` into a directory.
+///
+/// # Errors
+/// As the system call.
+pub fn link_at(from: (i32, &[u8]), to: (i32, &[u8]), flags: i32) -> Sys<u64> {
     // SAFETY: both paths end with their zeroes.
-    with_paths(from.1, to, |f, t| unsafe { sys!(SYS_linkat, from.0, f.at(), CWD, t.at(), flags) })
+    with_paths(from.1, to.1, |f, t| unsafe {
+        sys!(SYS_linkat, from.0, f.at(), to.0, t.at(), flags)
+    })
 }
 
 fn linkat(from: &[u8], to: &[u8], flags: i32) -> Sys<()> {
@@ -83,11 +101,16 @@ pub fn link_fd(fd: i32, to: &[u8]) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn symlink(target: &[u8], path: &[u8]) -> Sys<()> {
-    step("staged symlink", || {
-        // SAFETY: both paths end with their zeroes.
-        with_paths(target, path, |t, p| unsafe { sys!(SYS_symlinkat, t.at(), CWD, p.at()) })
-    })
-    .map(drop)
+    step("staged symlink", || symlink_at(target, (CWD, path))).map(drop)
+}
+
+/// `symlinkat(2)` in a directory.
+///
+/// # Errors
+/// As the system call.
+pub fn symlink_at(target: &[u8], at: (i32, &[u8])) -> Sys<u64> {
+    // SAFETY: both paths end with their zeroes.
+    with_paths(target, at.1, |t, p| unsafe { sys!(SYS_symlinkat, t.at(), at.0, p.at()) })
 }
 
 /// `mknodat(2)` by a path from the working directory; `dev` is the kernel's packing of a device number.
@@ -114,8 +137,16 @@ pub fn mknod(path: &[u8], mode: u32, rdev: u64) -> Sys<()> {
 /// # Errors
 /// As the system call.
 pub fn unlink_live(path: &[u8], flags: i32) -> Sys<u64> {
+    unlink_at((CWD, path), flags)
+}
+
+/// `unlinkat(2)` in a directory.
+///
+/// # Errors
+/// As the system call.
+pub fn unlink_at(at: (i32, &[u8]), flags: i32) -> Sys<u64> {
     // SAFETY: the path ends with its zero.
-    CPath::with(path, |p| unsafe { sys!(SYS_unlinkat, CWD, p.at(), flags) })
+    CPath::with(at.1, |p| unsafe { sys!(SYS_unlinkat, at.0, p.at(), flags) })
 }
 
 /// `unlinkat(2)`.

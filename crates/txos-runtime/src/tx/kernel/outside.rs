@@ -126,13 +126,18 @@ pub fn peer_process(fd: i32) -> u32 {
 /// Whether the process is known to have one thread only.
 #[must_use]
 pub fn has_one_thread() -> bool {
-    let told = match super::single_threaded() {
+    // It stays as it is when other threads have ended.
+    has_had_one_thread() || super::threads() == Some(1)
+}
+
+/// Whether the C library knows that the process has never had another thread.
+#[must_use]
+pub fn has_had_one_thread() -> bool {
+    match super::single_threaded() {
         0 => false,
         // SAFETY: it is a `char` of the C library's, which stays.
         flag => (unsafe { std::ptr::read_volatile(flag as *const libc::c_char) }) != 0,
-    };
-    // It stays as it is when other threads have ended.
-    told || super::threads() == Some(1)
+    }
 }
 
 /// What a failed send is to who sends again: to be waited for, or an end.

@@ -53,11 +53,39 @@ pub fn umask_as_told() -> u32 {
         .unwrap_or(0o022)
 }
 
+/// Three words of a process's memory; `None` if it does not let itself be looked at, or there are none.
+#[must_use]
+pub fn words_of(pid: u32, at: u64) -> Option<[u32; 3]> {
+    let mut words = [0_u32; 3];
+    let len = size_of_val(&words) as u64;
+    let (here, there) = ([words.as_mut_ptr() as u64, len], [at, len]);
+    // SAFETY: the kernel writes the words, and reads the two structures that say where.
+    let read = unsafe { sys!(SYS_process_vm_readv, pid, here.as_ptr(), 1, there.as_ptr(), 1, 0) };
+    (read == Ok(len)).then_some(words)
+}
+
 /// How many threads the process has; `None` where there is no `/proc`.
 #[must_use]
 pub fn threads() -> Option<u64> {
     let stat = rustix::fs::stat(c"/proc/self/task").ok()?;
     (stat.st_nlink as u64).checked_sub(2)
+}
+
+/// Whether one of the process's threads is about to be gone: `pthread_join(3)` returns before that.
+#[must_use]
+pub fn has_ending_thread() -> bool {
+    /// In the flags of `/proc/PID/task/TID/stat`: `PF_EXITING`.
+    const EXITING: u64 = 4;
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // After the name, which may contain anything: state, four ids, a terminal and its group; then the flags.
+        let mut words = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        // A first thread that has ended stays, as a zombie, as long as there are others.
+        let stays = words.next() == Some("Z");
+        let flags = words.nth(5).and_then(|flags| flags.parse::<u64>().ok());
+        !stays && flags.is_some_and(|flags| flags & EXITING != 0)
+    })
 }
 
 /// A call that takes nothing and gives an id.

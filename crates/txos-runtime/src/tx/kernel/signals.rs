@@ -72,6 +72,70 @@ pub fn open_thread(thread: i32) -> Sys<OwnedFd> {
     OwnedFd::of(fd as i32).raised()
 }
 
+/// What a descriptor of `signalfd(2)` has told of a signal, as the kernel tells it elsewhere.
+#[must_use]
+pub fn told_by_descriptor(told: &Info) -> Info {
+    const SI_KERNEL: i32 = 0x80;
+    let high = |word: usize| told[word] >> 32;
+    let low = |word: usize| told[word] & 0xffff_ffff;
+    let (signal, code) = (told[0] as i32, told[1] as i32);
+    let sender = high(1) | told[2] << 32;
+    let rest = match (code, signal) {
+        (libc::SI_TIMER, _) => [low(3) | told[4] << 32, told[6], 0, 0],
+        (libc::SI_SIGIO, _) | (1..SI_KERNEL, libc::SIGIO) => [high(3), high(2), 0, 0],
+        (1..SI_KERNEL, libc::SIGCHLD) => [sender, low(5), told[7], told[8]],
+        (
+            1..SI_KERNEL,
+            libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP,
+        ) => [told[9], 0, 0, 0],
+        _ => [sender, told[6], 0, 0],
+    };
+    let mut info: Info = [0; 16];
+    (info[0], info[1]) = (told[0], low(1));
+    info[2..6].copy_from_slice(&rest);
+    info
+}
+
+/// Whether a signal waits for the calling thread or its process; 0 is none.
+#[must_use]
+pub fn is_pending(signal: i32) -> bool {
+    let mut pending = 0_u64;
+    // SAFETY: the kernel writes the set.
+    let _ = unsafe { sys!(SYS_rt_sigpending, &raw mut pending, size_of::<u64>()) };
+    (1..=64).contains(&signal) && pending >> (signal - 1) & 1 != 0
+}
+
+/// Takes those signals away that wait, and of which `is_it` says so: they have a number, which the calling thread has blocked. The
+/// others with that number wait again.
+pub fn drop_pending(signal: i32, is_it: impl Fn(&Info) -> bool) {
+    if !is_pending(signal) {
+        return;
+    }
+    let (set, now) = (1_u64 << (signal - 1), [0_u64; 2]);
+    /// More than can wait at once by default: others may go on sending.
+    const MOST: usize = 100_000;
+    let mut others = Vec::new();
+    for _ in 0..MOST {
+        let mut info: Info = [0; 16];
+        // SAFETY: the kernel reads the set and the time, and writes what it tells.
+        let taken = unsafe {
+            sys!(SYS_rt_sigtimedwait, &raw const set, info.as_mut_ptr(), now.as_ptr(), 8)
+        };
+        match taken {
+            Ok(_) if is_it(&info) => {}
+            Ok(_) => others.push(info),
+            Err(_) => break,
+        }
+    }
+    for info in others {
+        // Only the first thread may say of a signal to its process that the kernel, or another process, has sent it.
+        let own = own_process();
+        if info[1] as i32 == libc::SI_TKILL || queue(own, signal, &info).is_err() {
+            let _ = queue_to_thread(own, super::own_thread(), signal, &info);
+        }
+    }
+}
+
 /// Whether a process that is held is there still, be it that it has ended and its parent has not asked for it yet:
 /// so long nobody else gets its number.
 #[must_use]
@@ -130,7 +194,7 @@ pub fn processes() -> Vec<i32> {
 }
 
 /// A number that `/proc` has in a line of a file, behind a name.
-pub(super) fn number_in(path: &str, name: &str) -> Option<i32> {
+pub(super) fn number_in<T: std::str::FromStr>(path: &str, name: &str) -> Option<T> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().parse().ok()
@@ -151,7 +215,7 @@ pub fn parent_of(process: i32) -> Option<i32> {
 /// The process that a descriptor is of.
 #[must_use]
 pub fn process_of_descriptor(fd: i32) -> Option<i32> {
-    number_in(&format!("/proc/self/fdinfo/{fd}"), "Pid:").filter(|&number| number > 0)
+    number_in(&format!("/proc/self/fdinfo/{fd}"), "Pid:").filter(|&number: &i32| number > 0)
 }
 
 /// The process that `pidfd_send_signal(2)` sends to with these flags, if that is the only one.
@@ -160,4 +224,32 @@ pub fn process_of_signal(fd: i32, flags: u32) -> Option<i32> {
     /// `PIDFD_SIGNAL_PROCESS_GROUP`, from Linux 6.9 on.
     const GROUP: u32 = 1 << 2;
     process_of_descriptor(fd).filter(|_| flags & GROUP == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_descriptor_tells_of_a_signal_is_where_others_look_for_it() {
+        let told = |signal: i32, code: i32| {
+            let mut all: Info = std::array::from_fn(|i| (i as u64) << 32 | 0x100 | i as u64);
+            all[0] = signal as u64;
+            all[1] = 7 << 32 | u64::from(code.cast_unsigned());
+            told_by_descriptor(&all)
+        };
+        const LOW: u64 = 0xffff_ffff;
+        let sender = 7 | 0x102 << 32;
+        assert_eq!(told(libc::SIGUSR1, 0)[2..5], [sender, 6 << 32 | 0x106, 0]);
+        assert_eq!(
+            told(libc::SIGUSR1, libc::SI_QUEUE)[1],
+            u64::from(libc::SI_QUEUE.cast_unsigned())
+        );
+        let child = told(libc::SIGCHLD, libc::CLD_EXITED);
+        assert_eq!(child[2..6], [sender, 0x105, 7 << 32 | 0x107, 8 << 32 | 0x108]);
+        assert_eq!(told(40, libc::SI_TIMER)[2..4], [0x103 | 0x104 << 32, 6 << 32 | 0x106]);
+        assert_eq!(told(libc::SIGIO, 1)[2..4], [3, 2]);
+        assert_eq!(told(libc::SIGBUS, 1)[2..4], [9 << 32 | 0x109, 0]);
+        assert_eq!(told(libc::SIGTERM, 0)[0] & LOW, libc::SIGTERM as u64);
+    }
 }

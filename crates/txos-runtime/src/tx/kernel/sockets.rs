@@ -89,10 +89,7 @@ pub fn room_in_pipe(pipe: i32) -> Sys<u64> {
 /// # Errors
 /// As `ioctl(2)`.
 pub fn room_in_socket(socket: i32) -> Sys<u64> {
-    let mut unsent = 0_i32;
-    // SAFETY: there is room for the answer.
-    unsafe { sys!(SYS_ioctl, socket, libc::TIOCOUTQ, &raw mut unsent) }?;
-    let room = if unsent > 0 { 0 } else { send_buffer(socket)? / 2 };
+    let room = if unsent(socket)? > 0 { 0 } else { send_buffer(socket)? / 2 };
     Ok(u64::try_from(room).unwrap_or(0))
 }
 
@@ -102,11 +99,16 @@ pub fn room_in_socket(socket: i32) -> Sys<u64> {
 /// # Errors
 /// As `ioctl(2)`: ENOTTY of kinds that can't say what waits.
 pub fn room_left_in_socket(socket: i32) -> Sys<u64> {
-    let mut unsent = 0_i32;
-    // SAFETY: there is room for the answer.
-    unsafe { sys!(SYS_ioctl, socket, libc::TIOCOUTQ, &raw mut unsent) }?;
-    let room = (send_buffer(socket)? / 2).saturating_sub(unsent);
+    let room = (send_buffer(socket)? / 2).saturating_sub(unsent(socket)?);
     Ok(u64::try_from(room).unwrap_or(0).min(most_unsent(socket)))
+}
+
+/// How much waits to be sent there, bytes.
+fn unsent(socket: i32) -> Sys<i32> {
+    let mut bytes = 0;
+    // SAFETY: there is room for the answer.
+    unsafe { sys!(SYS_ioctl, socket, libc::TIOCOUTQ, &raw mut bytes) }?;
+    Ok(bytes)
 }
 
 /// How much of a TCP connection may wait unsent, bytes.
@@ -124,11 +126,7 @@ fn most_unsent(socket: i32) -> u64 {
 /// # Errors
 /// As `getsockopt(2)`.
 pub fn send_limit(socket: i32) -> Sys<[i64; 2]> {
-    let (mut time, mut len) = ([0_i64; 2], size_of::<[i64; 2]>() as u32);
-    let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
-    // SAFETY: there is room for a `struct timeval`, and its length is told.
-    unsafe { sys!(SYS_getsockopt, socket, level, name, &raw mut time, &raw mut len) }?;
-    Ok(time)
+    time_option(socket, libc::SO_SNDTIMEO)
 }
 
 /// How long receiving may wait (`SO_RCVTIMEO`), likewise.
@@ -136,8 +134,12 @@ pub fn send_limit(socket: i32) -> Sys<[i64; 2]> {
 /// # Errors
 /// As `getsockopt(2)`.
 pub fn receive_limit(socket: i32) -> Sys<[i64; 2]> {
+    time_option(socket, libc::SO_RCVTIMEO)
+}
+
+fn time_option(socket: i32, name: i32) -> Sys<[i64; 2]> {
     let (mut time, mut len) = ([0_i64; 2], size_of::<[i64; 2]>() as u32);
-    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    let level = libc::SOL_SOCKET;
     // SAFETY: there is room for a `struct timeval`, and its length is told.
     unsafe { sys!(SYS_getsockopt, socket, level, name, &raw mut time, &raw mut len) }?;
     Ok(time)

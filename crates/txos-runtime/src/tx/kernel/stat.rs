@@ -137,37 +137,105 @@ impl Stat {
 
 const MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID;
 
+fn ask(dir: i32, path: &[u8], flags: i32, mask: u32) -> Sys<libc::statx> {
+    CPath::with(path, |p| {
+        let mut out = MaybeUninit::<libc::statx>::zeroed();
+        // SAFETY: the path ends with its zero, and the kernel fills a structure of ours.
+        unsafe { sys!(SYS_statx, dir, p.at(), flags, mask, out.as_mut_ptr()) }?;
+        // SAFETY: zeroed, and filled in by the kernel.
+        Ok(unsafe { out.assume_init() })
+    })
+}
+
+fn id_of(s: &libc::statx) -> FileId {
+    FileId { dev: libc::makedev(s.stx_dev_major, s.stx_dev_minor), ino: s.stx_ino }
+}
+
 /// `statx(2)`.
 ///
 /// # Errors
 /// As the system call.
 pub fn statx(dir: i32, path: &[u8], flags: i32) -> Sys<Stat> {
-    CPath::with(path, |p| {
-        let mut out = MaybeUninit::<libc::statx>::zeroed();
-        // SAFETY: the path ends with its zero, and the kernel fills a structure of ours.
-        unsafe { sys!(SYS_statx, dir, p.at(), flags, MASK, out.as_mut_ptr()) }?;
-        // SAFETY: zeroed, and filled in by the kernel.
-        let s = unsafe { out.assume_init() };
-        let stamp = |t: libc::statx_timestamp| Stamp { sec: t.tv_sec, nsec: t.tv_nsec };
-        Ok(Stat {
-            id: FileId { dev: libc::makedev(s.stx_dev_major, s.stx_dev_minor), ino: s.stx_ino },
-            mode: u32::from(s.stx_mode),
-            nlink: s.stx_nlink,
-            uid: s.stx_uid,
-            gid: s.stx_gid,
-            size: s.stx_size,
-            blocks: s.stx_blocks,
-            blksize: s.stx_blksize,
-            rdev: libc::makedev(s.stx_rdev_major, s.stx_rdev_minor),
-            atime: stamp(s.stx_atime),
-            mtime: stamp(s.stx_mtime),
-            ctime: stamp(s.stx_ctime),
-            btime: (s.stx_mask & libc::STATX_BTIME != 0).then(|| stamp(s.stx_btime)),
-            mnt: s.stx_mnt_id,
-            attributes: s.stx_attributes,
-            attributes_mask: s.stx_attributes_mask,
-        })
+    let s = ask(dir, path, flags, MASK)?;
+    let stamp = |t: libc::statx_timestamp| Stamp { sec: t.tv_sec, nsec: t.tv_nsec };
+    Ok(Stat {
+        id: id_of(&s),
+        mode: u32::from(s.stx_mode),
+        nlink: s.stx_nlink,
+        uid: s.stx_uid,
+        gid: s.stx_gid,
+        size: s.stx_size,
+        blocks: s.stx_blocks,
+        blksize: s.stx_blksize,
+        rdev: libc::makedev(s.stx_rdev_major, s.stx_rdev_minor),
+        atime: stamp(s.stx_atime),
+        mtime: stamp(s.stx_mtime),
+        ctime: stamp(s.stx_ctime),
+        btime: (s.stx_mask & libc::STATX_BTIME != 0).then(|| stamp(s.stx_btime)),
+        mnt: s.stx_mnt_id,
+        attributes: s.stx_attributes,
+        attributes_mask: s.stx_attributes_mask,
     })
+}
+
+/// What something is, without its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Which one.
+    pub id: FileId,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Link count.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// The mount it was found on.
+    pub mnt: u64,
+    /// `STATX_ATTR_*`.
+    pub attributes: u64,
+}
+
+impl Glance {
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode)
+    }
+}
+
+/// `statx(2)` that doesn't ask for times: where asking makes stamps finer, the next write would have to stamp the file anew,
+/// which takes longer than many a write.
+///
+/// # Errors
+/// As the system call.
+pub fn glance(dir: i32, path: &[u8], flags: i32) -> Sys<Glance> {
+    const TIMELESS: u32 = libc::STATX_TYPE
+        | libc::STATX_MODE
+        | libc::STATX_NLINK
+        | libc::STATX_UID
+        | libc::STATX_INO
+        | libc::STATX_SIZE
+        | libc::STATX_MNT_ID;
+    let s = ask(dir, path, flags, TIMELESS)?;
+    Ok(Glance {
+        id: id_of(&s),
+        mode: u32::from(s.stx_mode),
+        nlink: s.stx_nlink,
+        uid: s.stx_uid,
+        size: s.stx_size,
+        mnt: s.stx_mnt_id,
+        attributes: s.stx_attributes,
+    })
+}
+
+/// What a descriptor is open on, without its times.
+///
+/// # Errors
+/// As `statx(2)`.
+pub fn identify_fd(fd: i32) -> Sys<Glance> {
+    glance(fd, b"", libc::AT_EMPTY_PATH)
 }
 
 /// `lstat` by absolute path.
@@ -291,7 +359,7 @@ pub fn file_system(path: &[u8], stat: &Stat) -> i64 {
 #[must_use]
 pub fn file_system_of(fd: i32) -> i64 {
     let mount = super::signals::number_in(&format!("/proc/self/fdinfo/{fd}"), "mnt_id:");
-    let Some(start) = mount.map(|mount| format!("{mount} ")) else { return 0 };
+    let Some(start) = mount.map(|mount: i32| format!("{mount} ")) else { return 0 };
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if !mounts.lines().any(|line| line.starts_with(&start)) {
         return 0;

@@ -11,6 +11,7 @@
 //! | [`leases`] | a user | to stop root's commit by a lease |
 //! | [`retained`] | a user | to use what root has removed, by a descriptor from before |
 //! | [`mixed`] | all of them | at once, for `$TXOS_TEST_SECONDS` in the long mode |
+//! | [`peers`] | a user at the other end of a socket or pipe | to stop root's transaction or to have it lose, double or hand out something |
 //! | [`planting`] | a user | things at the places of root's stores |
 //! | [`served`] | a user | to hold up root's transaction by a file system that the user serves |
 //! | [`swaps`] | a user | to lead root's publish and recovery elsewhere |
@@ -28,7 +29,11 @@ mod filling;
 mod inside;
 mod leases;
 mod mixed;
+mod peers;
 mod planting;
+#[path = "../../library/runtime/program.rs"]
+#[expect(dead_code, reason = "what the other tests need")]
+mod program;
 mod retained;
 mod scribble;
 mod served;

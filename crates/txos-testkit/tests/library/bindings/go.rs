@@ -293,3 +293,96 @@ fn killed_at_random() {
     let start = || in_lab(&lab, &program).env("TXOS_LIB", binary::library());
     survives_kills(&lab, skip::long("bindings"), &start);
 }
+
+/// See [`crate::producers`].
+const PRODUCERS: &str = r#"
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"txos"
+)
+
+var (
+	attempts int
+	input    = bufio.NewReader(os.Stdin)
+	noGood   = errors.New("no good")
+)
+
+func produce() error {
+	attempts++
+	if _, err := os.ReadFile("base"); err != nil {
+		return err
+	}
+	line := ""
+	if attempts == 1 {
+		fmt.Println("begun")
+		line, _ = input.ReadString('\n')
+	}
+	if line != "nothing\n" {
+		if err := os.WriteFile("parts", []byte("new"), 0o644); err != nil {
+			return err
+		}
+	}
+	if attempts == 1 {
+		fmt.Println("made")
+		if line, _ := input.ReadString('\n'); line == "abort\n" {
+			return noGood
+		}
+	}
+	return nil
+}
+
+func consume() error {
+	attempts++
+	fmt.Println("begun")
+	if _, err := os.Stat("parts"); errors.Is(err, os.ErrNotExist) {
+		fmt.Println("early")
+		return fmt.Errorf("there are no parts: %w", txos.ErrAgain)
+	}
+	text, err := os.ReadFile("parts")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile("result", text, 0o644); err != nil {
+		return err
+	}
+	fmt.Println("used")
+	return nil
+}
+
+func main() {
+	var err error
+	if os.Args[1] == "produce" {
+		err = txos.Do(context.Background(), produce, txos.Name("parts"))
+	} else {
+		err = txos.Do(context.Background(), consume, txos.After("parts"))
+	}
+	var why *txos.Error
+	switch {
+	case err == nil:
+		fmt.Println("attempts", attempts)
+	case errors.Is(err, noGood):
+		os.Exit(3)
+	case errors.Is(err, txos.ErrNotProduced) && errors.As(err, &why):
+		fmt.Println(err, int(why.Errno))
+		os.Exit(4)
+	default:
+		panic(err)
+	}
+}
+"#;
+
+#[test]
+fn go_comes_after() {
+    require!(has_go(), "there is no Go with a C compiler");
+    let lab = Lab::new();
+    let program = build_program(&lab, PRODUCERS);
+    let program = |lab: &Lab| in_lab(lab, &program).env("TXOS_LIB", binary::library());
+    crate::producers::comes_after(&program);
+}

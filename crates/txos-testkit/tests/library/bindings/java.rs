@@ -350,3 +350,74 @@ fn java_runs_what_others_have_written() {
         aborted: [Ada], 50 documents\ncommitted: [Ada, Bob], 100 documents\n";
     assert_eq!(told, expected);
 }
+
+/// See [`crate::producers`].
+const PRODUCERS: &str = r#"
+import java.io.*;
+import java.nio.file.*;
+import txos.*;
+
+public class Producers {
+    private static final BufferedReader INPUT = new BufferedReader(new InputStreamReader(System.in));
+    private static final Path PARTS = Path.of("parts");
+    private static int attempts;
+
+    private static void produce() throws IOException {
+        attempts++;
+        Files.readString(Path.of("base"));
+        String line = "";
+        if (attempts == 1) {
+            System.out.println("begun");
+            line = INPUT.readLine();
+        }
+        if (!line.equals("nothing")) {
+            Files.writeString(PARTS, "new");
+        }
+        if (attempts == 1) {
+            System.out.println("made");
+            if (INPUT.readLine().equals("abort")) {
+                throw new IllegalStateException("no good");
+            }
+        }
+    }
+
+    private static void consume() throws IOException {
+        attempts++;
+        System.out.println("begun");
+        if (!Files.exists(PARTS)) {
+            System.out.println("early");
+            throw Transactions.again("there are no parts");
+        }
+        Files.writeString(Path.of("result"), Files.readString(PARTS));
+        System.out.println("used");
+    }
+
+    public static void main(String[] args) throws IOException {
+        try {
+            if (args[0].equals("produce")) {
+                Transactions.run(Options.DEFAULT.name("parts"), () -> produce());
+            } else {
+                Transactions.run(Options.DEFAULT.after("parts"), () -> consume());
+            }
+            System.out.println("attempts " + attempts);
+        } catch (IllegalStateException e) {
+            System.exit(3);
+        } catch (NotProducedException e) {
+            System.out.println(e.getMessage() + " " + e.errno());
+            System.exit(4);
+        }
+    }
+}
+"#;
+
+#[test]
+fn java_comes_after() {
+    require!(has_what_it_takes(), "there is no JDK, or no C compiler");
+    let lab = Lab::new();
+    let source = lab.dir().join("Producers.java");
+    std::fs::write(&source, PRODUCERS).unwrap();
+    let classes = lab.dir().join("classes");
+    let _ = javac(&built().jar, &classes, &[source]);
+    let paths = class_path(&[&built().jar, &classes]);
+    crate::producers::comes_after(&|lab| in_lab(lab, "java").args(["-cp", &paths, "Producers"]));
+}

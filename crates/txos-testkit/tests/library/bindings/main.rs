@@ -12,6 +12,7 @@ mod java;
 mod kinds;
 mod manual;
 mod node;
+mod producers;
 mod python;
 mod rust;
 

@@ -84,8 +84,14 @@ fn examples() {
 }
 
 /// Variables of the environment that pages speak of: the header does not.
-const VARIABLES: &[&str] =
-    &["TXOS_HELD_MAX", "TXOS_HELD_WAIT", "TXOS_HOLD_OUTPUT", "TXOS_REALM", "TXOS_STORE"];
+const VARIABLES: &[&str] = &[
+    "TXOS_GIVE_BACK",
+    "TXOS_HELD_MAX",
+    "TXOS_HELD_WAIT",
+    "TXOS_HOLD_OUTPUT",
+    "TXOS_REALM",
+    "TXOS_STORE",
+];
 
 #[test]
 fn every_function_of_the_header_has_a_page() {

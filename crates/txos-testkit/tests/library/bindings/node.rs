@@ -199,3 +199,66 @@ fn declarations(lab: &Lab, project: &Path) {
     let there = in_lab(lab, "node").args(["-e", list]).dir(project).run().expect(0).text();
     assert_eq!(there.trim_end(), declared.join(" "));
 }
+
+/// See [`crate::producers`].
+const PRODUCERS: &str = r"
+const fs = require('node:fs');
+const txos = require('txos');
+
+let attempts = 0;
+const noGood = new Error('no good');
+const say = (text) => fs.writeSync(1, text + '\n');
+
+function line() {
+  const byte = Buffer.alloc(1);
+  let text = '';
+  while (fs.readSync(0, byte) === 1 && byte[0] !== 10) text += byte;
+  return text;
+}
+
+function produce() {
+  attempts++;
+  fs.readFileSync('base');
+  let told = '';
+  if (attempts === 1) {
+    say('begun');
+    told = line();
+  }
+  if (told !== 'nothing') fs.writeFileSync('parts', 'new');
+  if (attempts === 1) {
+    say('made');
+    if (line() === 'abort') throw noGood;
+  }
+}
+
+function consume() {
+  attempts++;
+  say('begun');
+  if (!fs.existsSync('parts')) {
+    say('early');
+    txos.again('there are no parts');
+  }
+  fs.writeFileSync('result', fs.readFileSync('parts'));
+  say('used');
+}
+
+try {
+  if (process.argv[2] === 'produce') txos.transaction(produce, { name: 'parts' });
+  else txos.transaction(consume, { after: ['parts'] });
+  say(`attempts ${attempts}`);
+} catch (error) {
+  if (error === noGood) process.exit(3);
+  if (!(error instanceof txos.NotProducedError)) throw error;
+  say(`${error.message} ${error.errno}`);
+  process.exit(4);
+}
+";
+
+#[test]
+fn node_comes_after() {
+    require!(has_node(), "there is no Node.js with npm, its headers and a C compiler");
+    let lab = Lab::new();
+    let program = project(&lab).join("producers.js");
+    fs::write(&program, PRODUCERS).unwrap();
+    crate::producers::comes_after(&|lab| in_lab(lab, "node").arg(&program));
+}

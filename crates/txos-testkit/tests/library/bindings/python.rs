@@ -216,3 +216,150 @@ fn examples() {
     };
     crate::c::check_examples(&lab, &|name, argument| example(&format!("{name}.py"), argument), '_');
 }
+
+/// See [`crate::producers`].
+const PRODUCERS: &str = r#"
+import sys, txos
+from pathlib import Path
+
+parts, attempts = Path("parts"), 0
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def produce():
+    global attempts
+    attempts += 1
+    Path("base").read_text()
+    line = ""
+    if attempts == 1:
+        say("begun")
+        line = sys.stdin.readline()
+    if line != "nothing\n":
+        parts.write_text("new")
+    if attempts == 1:
+        say("made")
+        if sys.stdin.readline() == "abort\n":
+            raise ValueError("no good")
+
+
+def consume():
+    global attempts
+    attempts += 1
+    say("begun")
+    if not parts.exists():
+        say("early")
+        txos.again()
+    Path("result").write_text(parts.read_text())
+    say("used")
+
+
+try:
+    if sys.argv[1] == "produce":
+        txos.run(produce, name="parts")
+    else:
+        txos.run(consume, after="parts")
+except ValueError:
+    sys.exit(3)
+except txos.NotProduced as error:
+    say(f"{error} {error.errno}")
+    sys.exit(4)
+say(f"attempts {attempts}")
+"#;
+
+fn in_place(lab: &Lab, program: &str) -> Invocation {
+    in_lab(lab, "python3")
+        .args(["-c", program])
+        .env("PYTHONPATH", root().join("bindings/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TXOS_LIB", binary::library())
+}
+
+#[test]
+fn python_comes_after() {
+    require!(skip::has("python3"), "there is no Python");
+    crate::producers::comes_after(&|lab| in_place(lab, PRODUCERS));
+}
+
+/// The example of producers and consumers, whichever starts first.
+#[test]
+fn the_example_of_a_consumer() {
+    require!(skip::has("python3"), "there is no Python");
+    let lab = Lab::new();
+    let example = || {
+        in_lab(&lab, "python3")
+            .arg(root().join("examples/python/after.py"))
+            .env("PYTHONPATH", root().join("bindings/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TXOS_LIB", binary::library())
+    };
+    let consumer = example().start();
+    let _ = example().arg("10").run().expect(0);
+    let _ = consumer.wait().expect(0);
+    assert_eq!(lab.read("sum"), "55\n");
+    let text = std::fs::read_to_string(root().join("examples/python/after.py")).unwrap();
+    assert!(text.lines().count() <= 40);
+}
+
+/// Root becomes a user for good: an abort has it back, and the commit gives it up.
+#[test]
+fn python_keeps_credentials() {
+    require!(skip::has("python3"), "there is no Python");
+    const PROGRAM: &str = r#"
+import errno, os, threading, txos
+from pathlib import Path
+
+mine = Path("open/mine")
+
+
+def become_user():
+    os.setgroups([1000])
+    os.setresgid(1000, 1000, 1000)
+    os.setresuid(1000, 1000, 1000)
+    mine.write_text("x")
+
+
+def refused(number, **settings):
+    try:
+        with txos.transaction(**settings):
+            pass
+    except txos.Failed as error:
+        assert error.errno == number and "TX_KEEP_CREDENTIALS" in error.what, error
+    else:
+        raise AssertionError("it was begun")
+
+
+try:
+    with txos.transaction(keep_credentials=True):
+        become_user()
+        raise KeyError
+except KeyError:
+    assert os.getresuid() == os.getresgid() == (0, 0, 0) and not mine.exists()
+with txos.transaction():
+    try:
+        with txos.transaction(keep_credentials=True):
+            raise AssertionError("it was begun")
+    except ValueError:
+        pass
+with txos.transaction(keep_credentials=True):
+    with txos.transaction(keep_credentials=True):
+        become_user()
+assert os.getresuid() == os.getresgid() == (1000, 1000, 1000) and mine.stat().st_uid == 1000
+try:
+    os.setuid(0)
+except PermissionError:
+    print("given up")
+# Last: a thread that has ended is not gone at once.
+over = threading.Event()
+other = threading.Thread(target=over.wait)
+other.start()
+refused(errno.EBUSY, keep_credentials=True)
+over.set()
+other.join()
+"#;
+    let lab = Lab::new();
+    let _ = lab.native("mkdir open; chmod 777 open; chmod 755 .");
+    assert_eq!(in_place(&lab, PROGRAM).run().expect(0).text(), "given up\n");
+}

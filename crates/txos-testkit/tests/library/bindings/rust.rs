@@ -161,3 +161,125 @@ fn rust_is_killed_at_random() {
     let counts = || in_lab(&lab, &program).env("TXOS_LIB", binary::library());
     survives_kills(&lab, skip::long("bindings"), &counts);
 }
+
+/// See [`crate::producers`].
+const PRODUCERS: &str = r#"
+use std::{fs, io, path::Path};
+use txos::{Error, Transaction};
+
+fn line() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).map(|_| line)
+}
+
+fn produce(attempt: u32) -> io::Result<()> {
+    fs::read("base")?;
+    let mut told = String::new();
+    if attempt == 1 {
+        println!("begun");
+        told = line()?;
+    }
+    if told != "nothing\n" {
+        fs::write("parts", "new")?;
+    }
+    if attempt == 1 {
+        println!("made");
+        if line()? == "abort\n" {
+            return Err(io::Error::other("no good"));
+        }
+    }
+    Ok(())
+}
+
+fn consume(tx: &txos::Tx) -> io::Result<()> {
+    println!("begun");
+    if !Path::new("parts").exists() {
+        println!("early");
+        return Err(tx.again("there are no parts").into());
+    }
+    fs::write("result", fs::read("parts")?)?;
+    println!("used");
+    Ok(())
+}
+
+fn main() {
+    let mut attempts = 0;
+    let done = match std::env::args().nth(1).as_deref() {
+        Some("produce") => Transaction::new().name("parts").run(|_| {
+            attempts += 1;
+            produce(attempts)
+        }),
+        _ => Transaction::new().after(&["parts"]).run(|tx| {
+            attempts += 1;
+            consume(tx)
+        }),
+    };
+    match done.map_err(|error| error.downcast::<Error>()) {
+        Ok(()) => println!("attempts {attempts}"),
+        Err(Ok(error @ Error::NotProduced(_))) => {
+            println!("{error} {}", error.cause().unwrap().errno);
+            std::process::exit(4);
+        }
+        Err(Ok(error)) => panic!("{error}"),
+        Err(Err(_)) => std::process::exit(3),
+    }
+}
+"#;
+
+#[test]
+fn rust_comes_after() {
+    let lab = Lab::new();
+    let program = build_project(&lab, &root().join("bindings/rust/txos"), PRODUCERS);
+    let program = |lab: &Lab| in_lab(lab, &program).env("TXOS_LIB", binary::library());
+    crate::producers::comes_after(&program);
+}
+
+/// Root becomes a user for good: an abort has it back, and the commit gives it up.
+#[test]
+fn rust_keeps_credentials() {
+    const PROGRAM: &str = r#"
+use std::{fs, io, os::unix::fs::MetadataExt};
+use txos::{Error, Transaction};
+
+unsafe extern "C" {
+    fn setgroups(count: usize, groups: *const u32) -> i32;
+    fn setresgid(real: u32, effective: u32, saved: u32) -> i32;
+    fn setresuid(real: u32, effective: u32, saved: u32) -> i32;
+    fn geteuid() -> u32;
+}
+
+fn become_user() -> io::Result<()> {
+    let good = unsafe { setgroups(1, &1000) == 0 && setresgid(1000, 1000, 1000) == 0 && setresuid(1000, 1000, 1000) == 0 };
+    assert!(good && unsafe { geteuid() } == 1000);
+    fs::write("open/mine", "x")
+}
+
+fn main() -> io::Result<()> {
+    let keeps = Transaction::new().keep_credentials(true);
+    let failed = keeps.run(|_| -> io::Result<()> {
+        become_user()?;
+        Err(io::Error::other("no good"))
+    });
+    assert!(failed.is_err() && unsafe { geteuid() } == 0 && !fs::exists("open/mine")?);
+    let inner = Transaction::new().run(|_| Ok::<_, Error>(keeps.run(|_| Ok::<_, Error>(()))));
+    assert!(matches!(inner, Ok(Err(Error::Failed(_)))), "{inner:?}");
+    keeps.run(|_| keeps.run(|_| become_user()))?;
+    assert!(unsafe { geteuid() } == 1000 && fs::metadata("open/mine")?.uid() == 1000);
+    assert!(unsafe { setresuid(0, 0, 0) } == -1);
+    println!("given up");
+    // Last: a thread that has ended is not gone at once.
+    std::thread::scope(|scope| {
+        scope.spawn(|| match keeps.run(|_| Ok::<_, Error>(())) {
+            Err(Error::Failed(cause)) => assert_eq!(cause.errno, 16, "{cause:?}"),
+            other => panic!("{other:?}"),
+        });
+    });
+    Ok(())
+}
+"#;
+    let lab = Lab::new();
+    let program = build_project(&lab, &root().join("bindings/rust/txos"), PROGRAM);
+    let _ = lab.native("mkdir open; chmod 777 open; chmod 755 .");
+    let done = in_lab(&lab, &program).env("TXOS_LIB", binary::library()).run().expect(0);
+    assert_eq!(done.text(), "given up\n");
+}

@@ -433,3 +433,77 @@ fn a_prepared_transaction_is_waited_for() {
         is_over(&lab);
     }
 }
+
+/// A producer that the program itself begins again is one with its next attempt; if it gives up, it has failed.
+#[test]
+fn a_producer_that_is_begun_again_goes_on() {
+    let ways: [(&[&str], bool); 4] = [
+        (&["begin=t", "put=file:new", "end"], true),
+        (&["unname"], false),
+        (&["name=other"], false),
+        // The program ends.
+        (&[], false),
+    ];
+    for (then, is_committed) in ways {
+        let lab = Lab::in_memory();
+        let _ = lab.native("printf old > file");
+        let first = ["name=p", "begin=t", "copy=file:copy", "mark=looked", "await=changed"];
+        let lost = ["end!ECANCELED", "reason=2", "mark=lost", "await=again"];
+        let p = program(&lab, &[&first[..], &lost, then, &["mark=done", "await=over"]].concat());
+        until_there(&lab, "looked");
+        let end: &[&str] = match is_committed {
+            true => &["begin=a:p", "put=result:x", "end"],
+            false => &["begin=a:p", "put=result:x", "end!ECANCELED", "reason=8"],
+        };
+        let c = program(&lab, end);
+        until_it_has_found(&lab);
+        let _ = lab.native("printf changed > file");
+        mark(&lab, "changed");
+        until_there(&lab, "lost");
+        // Between the two attempts as well.
+        until("it waits", || waits_long_enough(&c));
+        mark(&lab, "again");
+        if then.is_empty() {
+            mark(&lab, "over");
+        }
+        let _ = c.wait().expect(0);
+        mark(&lab, "over");
+        let _ = p.wait().expect(0);
+        assert_eq!(lab.path("result").exists(), is_committed, "{then:?}");
+        // What a process has left that said nothing is removed by the next run.
+        if !then.is_empty() {
+            is_over(&lab);
+        }
+    }
+}
+
+/// A consumer that the program itself begins again comes after the same producer, which has ended by then.
+#[test]
+fn a_consumer_that_is_begun_again_comes_after_the_same() {
+    for (produce, is_committed) in [("end", true), ("abort", false)] {
+        let lab = Lab::in_memory();
+        let _ = lab.native("printf old > file");
+        let steps =
+            ["name=p", "begin", "mark=begun", "await=go", "put=file:new", "await=over", produce];
+        let p = program(&lab, &steps);
+        until_there(&lab, "begun");
+        let lost = ["begin=ta:p", "copy=file:result", "mark=looked", "end!ECANCELED", "reason=2"];
+        let then: &[&str] = match is_committed {
+            true => &["mark=lost", "await=again", "begin=ta:p", "copy=file:result", "end"],
+            false => &["mark=lost", "await=again", "begin=ta:p!ECANCELED", "begin=ta:p!ESRCH"],
+        };
+        let c = program(&lab, &[&lost[..], then].concat());
+        until_there(&lab, "looked");
+        mark(&lab, "go");
+        until_there(&lab, "lost");
+        mark(&lab, "over");
+        let _ = p.wait().expect(0);
+        mark(&lab, "again");
+        let _ = c.wait().expect(0);
+        match is_committed {
+            true => assert_eq!(lab.read("result"), "new"),
+            false => assert!(!lab.path("result").exists()),
+        }
+        is_over(&lab);
+    }
+}

@@ -57,6 +57,15 @@ fn who_sends_is_not_kept_waiting_for_room() {
 #[test]
 fn what_somebody_else_has_taken_is_a_conflict() {
     ran("stolen", "0");
+    let done = ran("shared", "0");
+    assert!(said(&done, LIVE) >= 1, "{done:?}");
+}
+
+/// By a process that was killed (docs/runtime.md).
+#[test]
+fn what_a_killed_process_has_left_at_a_socket_is_told() {
+    let done = ran("left", "0");
+    assert!(said(&done, LIVE) >= 1, "{done:?}");
 }
 
 #[test]

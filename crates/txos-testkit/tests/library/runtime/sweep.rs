@@ -7,7 +7,7 @@ use std::time::Duration;
 use txos_testkit::fault_matrix::{Budget, Case, Matrix, nothing_more};
 use txos_testkit::image::Image;
 use txos_testkit::process::quote;
-use txos_testkit::{Lab, require_some};
+use txos_testkit::{Done, Lab, require_some, skip};
 
 use crate::crashes::PREPARE;
 use crate::place::start;
@@ -103,4 +103,63 @@ fn every_step_of_a_commit_beside_a_lock_file() {
 #[test]
 fn every_step_of_a_durable_commit_of_names() {
     sweep_on_ext4("durable-names", 24);
+}
+
+/// What `c/struck.c` has found: at each instant of a transaction that receives, reads from a pipe, sends and signals.
+fn struck(arguments: &[&str]) -> Done {
+    let lab = Lab::in_memory();
+    let done = start(&lab, "struck", Linked::WithLibrary)
+        .args(arguments)
+        .env("TXOS_HOLD_OUTPUT", "1")
+        .env("TXOS_GIVE_BACK", "pipes")
+        .within(Duration::from_secs(1900))
+        .run()
+        .expect(0);
+    print!("{}", done.text());
+    done
+}
+
+/// A number in what it has said, by the words before it.
+fn told(done: &Done, words: &str) -> u64 {
+    let text = done.text();
+    let (_, after) = text.split_once(words).unwrap_or_default();
+    let digits = after.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    digits.parse().unwrap_or(0)
+}
+
+/// Before the commit nothing is sent and nothing received is lost; after it the files are whole, and what is sent is a beginning of
+/// what was held.
+#[test]
+fn killed_at_every_call_with_effects_that_are_held() {
+    let modes = [
+        ("nothing", "64", "4"),
+        ("light", "64", "1"),
+        ("names", "96", "4"),
+        ("durable", "96", "4"),
+        ("full", "96", "8"),
+        ("identity", "192", "32"),
+    ];
+    for (mode, every, every_effect) in modes {
+        let done = match skip::long("sweep") {
+            true => struck(&["kill", mode, "1", "1"]),
+            false => struck(&["kill", mode, every, every_effect]),
+        };
+        // It was killed before the commit, before anything was sent, and between two things that are sent.
+        let sums = [told(&done, " runs, "), told(&done, "sent nothing "), told(&done, "a part ")];
+        assert!(sums.into_iter().all(|n| n > 0), "{done:?}");
+    }
+}
+
+/// A commit that fails sends nothing and gives back everything.
+#[test]
+fn every_step_fails_with_effects_that_are_held() {
+    let long = skip::long("sweep");
+    let errors: &[&str] = if long { &["EIO", "ENOSPC", "EMFILE"] } else { &["EIO"] };
+    let modes: &[&str] = if long { &["light", "names", "durable"] } else { &["light", "durable"] };
+    for error in errors {
+        for mode in modes {
+            let done = struck(&["fail", mode, error]);
+            assert!(told(&done, " runs, ") > 0, "{done:?}");
+        }
+    }
 }

@@ -37,6 +37,9 @@ final class Native {
     static final int NONBLOCK = 0x10;
     static final int ORDERED = 0x20;
     static final int ORDER_RESET = 0x40;
+    static final int AFTER = 0x400;
+    /** A transaction that is not committed keeps its name, and what it comes after, for the next attempt. */
+    static final int RETRY = 0x1000;
     static final int MANAGED = 0x100;
 
     private static final String LIBRARY = "libtxos.so";
@@ -55,7 +58,9 @@ final class Native {
 
     static native byte[] open(byte[] path);
 
-    static native int begin(int flags, long sequence);
+    static native int begin(int flags, long sequence, byte[] after);
+
+    static native int name(byte[] name);
 
     static native int end();
 
@@ -109,6 +114,10 @@ final class Native {
         } catch (Throwable e) {
             return false;
         }
+    }
+
+    static boolean isLoaded() {
+        return loaded;
     }
 
     /** Loads the library when it is first needed. */

@@ -1,6 +1,8 @@
 package txos;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.List;
 import java.util.Objects;
 
 /**
@@ -11,23 +13,29 @@ import java.util.Objects;
  * }</pre>
  */
 public final class Options {
-    /** Durable, not strict, waiting, up to ten retries, without an order or a limit of time. */
-    public static final Options DEFAULT = new Options(Native.DURABLE, 10, 0, null);
+    /** Durable, not strict, waiting, up to ten retries, without an order, a limit of time or a name. */
+    public static final Options DEFAULT = new Options(Native.DURABLE, 10, 0, null, null, List.of());
+
+    private static final int NAME_MAX = 255;
 
     private final int flags;
     private final int retries;
     private final long sequence;
     private final Duration timeout;
+    private final String name;
+    private final List<String> after;
 
-    private Options(int flags, int retries, long sequence, Duration timeout) {
+    private Options(int flags, int retries, long sequence, Duration timeout, String name, List<String> after) {
         this.flags = flags;
         this.retries = retries;
         this.sequence = sequence;
         this.timeout = timeout;
+        this.name = name;
+        this.after = after;
     }
 
     private Options with(int flag, boolean on) {
-        return new Options(on ? flags | flag : flags & ~flag, retries, sequence, timeout);
+        return new Options(on ? flags | flag : flags & ~flag, retries, sequence, timeout, name, after);
     }
 
     /**
@@ -70,7 +78,7 @@ public final class Options {
      * @return the options with that
      */
     public Options retries(int more) {
-        return new Options(flags, more, sequence, timeout);
+        return new Options(flags, more, sequence, timeout, name, after);
     }
 
     /**
@@ -81,7 +89,7 @@ public final class Options {
      * @return the options with that
      */
     public Options ordered(long number) {
-        return new Options(flags & ~Native.ORDER_RESET | Native.ORDERED, retries, number, timeout);
+        return inOrder(flags & ~Native.ORDER_RESET | Native.ORDERED, number);
     }
 
     /**
@@ -91,7 +99,57 @@ public final class Options {
      * @return the options with that
      */
     public Options orderedFrom(long number) {
-        return new Options(flags | Native.ORDERED | Native.ORDER_RESET, retries, number, timeout);
+        return inOrder(flags | Native.ORDERED | Native.ORDER_RESET, number);
+    }
+
+    private Options inOrder(int flags, long number) {
+        if (!after.isEmpty()) {
+            throw new IllegalArgumentException(ONE_ORDER);
+        }
+        return new Options(flags, retries, number, timeout, name, after);
+    }
+
+    private static final String ONE_ORDER = "a transaction comes after others, or in the order of a number";
+
+    /**
+     * A name, by which others can come after the transaction: programs with {@link #after(String...)}, commands with
+     * {@code txos run --after}. One that {@link Transactions} runs has it through all of its attempts.
+     *
+     * @param name 255 bytes at the most, without control characters; null: none, the default
+     * @return the options with that
+     */
+    public Options name(String name) {
+        return new Options(flags, retries, sequence, timeout, name == null ? null : checked(name), after);
+    }
+
+    /**
+     * Comes after others that run already: transactions with these names, and commands with these names or ids. The
+     * transaction begins at once. Where it looks at what they have changed, it waits for their end, and it commits after
+     * them. If it has looked before, that is a conflict, after which {@link Transactions} calls its body again when they have
+     * ended; so it is when the body finds that it is too early, and calls {@link Transactions#again(String)}. If one of
+     * them does not commit, the transaction fails with {@link NotProducedException}; so it does at its beginning if there
+     * is nothing of a name.
+     *
+     * @param names of what it comes after; none: of nothing, the default
+     * @return the options with that
+     */
+    public Options after(String... names) {
+        List<String> all = List.of(names);
+        all.forEach(Options::checked);
+        if (!all.isEmpty() && (flags & Native.ORDERED) != 0) {
+            throw new IllegalArgumentException(ONE_ORDER);
+        }
+        int flags = all.isEmpty() ? this.flags & ~Native.AFTER : this.flags | Native.AFTER;
+        return new Options(flags, retries, sequence, timeout, name, all);
+    }
+
+    /** As the library does. */
+    private static String checked(String name) {
+        int length = name.getBytes(StandardCharsets.UTF_8).length;
+        if (length == 0 || length > NAME_MAX || name.codePoints().anyMatch(Character::isISOControl)) {
+            throw new IllegalArgumentException("a name has 1 to 255 bytes, and no control characters: " + name);
+        }
+        return name;
     }
 
     /**
@@ -109,7 +167,7 @@ public final class Options {
         if (limit != null && (limit.isNegative() || limit.isZero())) {
             throw new IllegalArgumentException("a limit of time must be more than nothing: " + limit);
         }
-        return new Options(flags, retries, sequence, limit);
+        return new Options(flags, retries, sequence, limit, name, after);
     }
 
     int flags() {
@@ -128,17 +186,34 @@ public final class Options {
         return timeout;
     }
 
+    /** Whether the transaction has a place among those that come after each other. */
+    boolean isKnown() {
+        return name != null || !after.isEmpty();
+    }
+
+    /** Zero-terminated, or null. */
+    byte[] nameBytes() {
+        return name == null ? null : (name + "\0").getBytes(StandardCharsets.UTF_8);
+    }
+
+    /** One a line, zero-terminated; or null. */
+    byte[] afterBytes() {
+        return after.isEmpty() ? null : (String.join("\n", after) + "\0").getBytes(StandardCharsets.UTF_8);
+    }
+
     @Override
     public boolean equals(Object other) {
         return other instanceof Options
                 && ((Options) other).flags == flags
                 && ((Options) other).retries == retries
                 && ((Options) other).sequence == sequence
-                && Objects.equals(((Options) other).timeout, timeout);
+                && Objects.equals(((Options) other).timeout, timeout)
+                && Objects.equals(((Options) other).name, name)
+                && ((Options) other).after.equals(after);
     }
 
     @Override
     public int hashCode() {
-        return Objects.hash(flags, retries, sequence, timeout);
+        return Objects.hash(flags, retries, sequence, timeout, name, after);
     }
 }

@@ -65,23 +65,42 @@ public final class SysTransaction implements AutoCloseable {
     }
 
     /**
-     * Begins a transaction in the calling thread. Within another one it is part of that, whose options hold.
+     * Begins a transaction in the calling thread. Within another one it is part of that, whose options hold; it can't have
+     * a name, or come after others, of its own.
      *
      * @param options how it is to be; retries and timeout are for {@link Transactions}
      * @return to close; it aborts if it has not been ended by then
      * @throws TransactionsUnavailableException there are no transactions here; the message says why
      * @throws TransactionException it could not be begun
-     * @throws TransactionStateException in a virtual thread
+     * @throws NotProducedException what it is to come after is not there, or has failed
+     * @throws TransactionStateException in a virtual thread; within another one, if it has a name or comes after others
      */
     public static SysTransaction begin(Options options) {
+        return begin(options, 0, 0);
+    }
+
+    /** With more flags, for an attempt: 0, 1, … */
+    static SysTransaction begin(Options options, int flags, int attempt) {
         Native.load();
         SysTransaction outer = INNERMOST.get();
         if (outer == null) {
             refuseVirtualThread();
-            int errno = Native.begin(options.flags(), options.sequence());
-            if (errno != 0) {
-                throw TransactionException.ofBegin(errno);
+            // A further attempt has its name already.
+            int errno = options.isKnown() && attempt == 0 ? Native.name(options.nameBytes()) : 0;
+            if (errno == 0) {
+                errno = Native.begin(options.flags() | flags, options.sequence(), options.afterBytes());
             }
+            if (errno != 0) {
+                TransactionException failure = TransactionException.ofBegin(errno, options.afterBytes() != null);
+                if (options.isKnown() && flags == 0) {
+                    // The next transaction is not to have it.
+                    Native.name(null);
+                }
+                throw failure;
+            }
+        } else if (options.isKnown()) {
+            throw new TransactionStateException("a transaction within another one is part of that: it has no name, and"
+                    + " comes after nothing, of its own");
         }
         SysTransaction begun = new SysTransaction(outer, null);
         INNERMOST.set(begun);

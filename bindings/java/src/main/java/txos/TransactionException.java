@@ -15,7 +15,10 @@ public class TransactionException extends RuntimeException {
     private static final int ASKED = 1;
     private static final int CONFLICT = 2;
     private static final int UNSUPPORTED = 3;
+    private static final int PRODUCER = 8;
 
+    private static final int ESRCH = 3;
+    private static final int ECANCELED = 125;
     private static final int ENOSYS = 38;
     private static final int EAGAIN = 11;
     private static final int ENOTSUP = 95;
@@ -76,6 +79,8 @@ public class TransactionException extends RuntimeException {
                 return new UnsupportedCallException(message, cause, path, numbers[1]);
             case ASKED:
                 return new AbortedException(message, cause);
+            case PRODUCER:
+                return new NotProducedException(message, cause, numbers[1]);
             default:
                 return new PublishFailedException(message, cause, path, numbers[1]);
         }
@@ -88,10 +93,13 @@ public class TransactionException extends RuntimeException {
         return numbers[0] == ASKED || numbers[0] == 0;
     }
 
-    /** A transaction could not be begun. */
-    static TransactionException ofBegin(int errno) {
+    /** A transaction could not be begun, which was to come after others or not. */
+    static TransactionException ofBegin(int errno, boolean isAfter) {
         String words = Native.string(Native.words());
         String what = words.equals("no error") ? "a transaction could not be begun: errno " + errno : words;
+        if (isAfter && (errno == ESRCH || errno == ECANCELED)) {
+            return new NotProducedException(what, null, errno);
+        }
         switch (errno) {
             case EAGAIN:
                 return new ConflictException(what, null, null, 0, errno);

@@ -174,10 +174,24 @@ public final class Transactions {
      */
     public static <T, X extends Exception> Result<T> result(Options options, Body<T, X> body) throws X {
         boolean nested = SysTransaction.isActive();
+        if (nested || !options.isKnown()) {
+            return attempts(options, body, nested);
+        }
+        try {
+            return attempts(options, body, false);
+        } finally {
+            // There is no further attempt: if it has not committed, it has failed for what comes after it.
+            if (Native.isLoaded()) {
+                Native.name(null);
+            }
+        }
+    }
+
+    private static <T, X extends Exception> Result<T> attempts(Options options, Body<T, X> body, boolean nested) throws X {
         List<ConflictException> lost = new ArrayList<>(0);
         while (true) {
             try {
-                return new Result<>(once(options, body), List.copyOf(lost));
+                return new Result<>(once(options, body, lost.size()), List.copyOf(lost));
             } catch (ConflictException conflict) {
                 if (nested || (options.retries() >= 0 && lost.size() >= options.retries())) {
                     lost.forEach(conflict::addSuppressed);
@@ -199,13 +213,14 @@ public final class Transactions {
         }
     }
 
-    private static <T, X extends Exception> T once(Options options, Body<T, X> body) throws X {
+    private static <T, X extends Exception> T once(Options options, Body<T, X> body, int attempt) throws X {
+        int flags = options.isKnown() ? Native.RETRY : 0;
         if (options.timeout() == null) {
-            return attempt(SysTransaction.begin(options), body, null);
+            return attempt(SysTransaction.begin(options, flags, attempt), body, null);
         }
         boolean nested = SysTransaction.isActive();
         try (Watch watch = Watch.start(options)) {
-            SysTransaction transaction = SysTransaction.begin(options);
+            SysTransaction transaction = SysTransaction.begin(options, flags, attempt);
             if (!nested) {
                 Native.abortIf(watch.flag);
             }
@@ -244,6 +259,27 @@ public final class Transactions {
             throw watch != null && watch.stop() ? new TransactionTimeoutException(watch.message(), e) : e;
         }
         return value;
+    }
+
+    /**
+     * Leaves the body of a transaction, and has it called again, as after a conflict: what it needs is not there yet. One
+     * that comes {@linkplain Options#after(String...) after} others is called when these have ended. It counts as a retry.
+     *
+     * <pre>{@code
+     * Transactions.run(Options.DEFAULT.after("parts"), () -> {
+     *     if (!Files.exists(Path.of("parts"))) {
+     *         throw Transactions.again("there are no parts yet");
+     *     }
+     *     Files.copy(Path.of("parts"), Path.of("whole"));
+     * });
+     * }</pre>
+     *
+     * @param why what the exception says if no retry is left
+     * @return never; for the compiler
+     * @throws ConflictException always
+     */
+    public static ConflictException again(String why) {
+        throw new ConflictException(why, null, null, 0, 0);
     }
 
     /**

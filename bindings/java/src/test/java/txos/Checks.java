@@ -46,6 +46,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Stream;
 import java.util.zip.ZipEntry;
@@ -208,19 +209,22 @@ public final class Checks {
     private void whileAnotherHolds(String name, Risky work) throws Exception {
         write(name, "0");
         CountDownLatch holds = new CountDownLatch(1);
-        CountDownLatch done = new CountDownLatch(1);
+        AtomicBoolean done = new AtomicBoolean();
         Thread other = new Thread(() -> unchecked(() -> Transactions.run(FAST.retries(0), () -> {
             write(name, "1");
             Files.readString(dir.resolve(name));
             holds.countDown();
-            done.await();
+            // One that waited would give way.
+            while (!done.get()) {
+                Thread.yield();
+            }
         })));
         other.start();
         holds.await();
         try {
             work.run();
         } finally {
-            done.countDown();
+            done.set(true);
             other.join();
         }
         equal("1", Files.readString(dir.resolve(name)), "what the other one wrote");
@@ -364,6 +368,52 @@ public final class Checks {
             thread.join();
         }
         equal(List.of("file0", "file1", "file2", "order"), outsider(), "what others see");
+    }
+
+    public void aNameIsOfOneTransaction() throws IOException {
+        for (String wrong : List.of("", "a\nb", "é".repeat(128))) {
+            thrown(IllegalArgumentException.class, () -> FAST.name(wrong));
+            thrown(IllegalArgumentException.class, () -> FAST.after("a", wrong));
+        }
+        thrown(IllegalArgumentException.class, () -> FAST.after("a").ordered(1));
+        thrown(IllegalArgumentException.class, () -> FAST.ordered(1).after("a"));
+        equal(FAST, FAST.name("a").after("b").after().name(null), "options");
+        check(!FAST.after("a").equals(FAST.after("b")), "options");
+        Transactions.run(FAST.name("p"), () -> write("a", "1"));
+        for (Options options : List.of(FAST.after("p"), FAST.after("p").name("p"))) {
+            NotProducedException e = thrown(NotProducedException.class, () -> Transactions.run(options, () -> write("a", "2")));
+            check(e.isMissing(), e);
+            e = thrown(NotProducedException.class, () -> SysTransaction.begin(options).close());
+            check(e.isMissing(), e);
+        }
+        Transactions.run(FAST, () -> {
+            thrown(TransactionStateException.class, () -> Transactions.run(FAST.name("p"), () -> write("a", "2")));
+            thrown(TransactionStateException.class, () -> SysTransaction.begin(FAST.after("p")).close());
+        });
+        // A block has its own.
+        try (SysTransaction tx = SysTransaction.begin(FAST.name("p"))) {
+            try (SysTransaction.Paused paused = SysTransaction.pause()) {
+                PublishFailedException e =
+                        thrown(PublishFailedException.class, () -> SysTransaction.begin(FAST.after("p")).close());
+                check(e.getMessage().contains("p is a transaction of this thread"), e);
+            }
+            SysTransaction.end();
+        }
+    }
+
+    public void aFunctionAsksToBeCalledAgain() throws IOException {
+        int[] calls = new int[1];
+        Transactions.run(FAST, () -> {
+            write("a", "" + ++calls[0]);
+            if (calls[0] < 3) {
+                throw Transactions.again("too early");
+            }
+        });
+        equal("3", read("a"), "a");
+        ConflictException e = thrown(ConflictException.class, () -> Transactions.run(FAST.retries(1), () -> {
+            throw Transactions.again("too early");
+        }));
+        equal("too early", e.getMessage(), "a message");
     }
 
     public void aBodyThatTakesTooLongIsInterrupted() {

@@ -2,9 +2,9 @@
  *
  * One of several programs that come after each other, in these steps:
  *
- *   name=NAME            txos_name
- *   begin[=FLAGS[:NAMES]]   sys_xbegin; FLAGS: r TX_RESTART, n TX_NONBLOCK, c TX_CHECKPOINT, o TX_ORDERED, a TX_AFTER,
- *                        which comes after NAMES, separated by '+'
+ *   name=NAME unname     txos_name, with NULL
+ *   begin[=FLAGS[:NAMES]]   sys_xbegin; FLAGS: r TX_RESTART, n TX_NONBLOCK, c TX_CHECKPOINT, o TX_ORDERED, t TX_RETRY,
+ *                        a TX_AFTER, which comes after NAMES, separated by '+'
  *   put=FILE:TEXT        writes a file
  *   copy=FROM:TO         copies a file; if there is none, the copy holds "none"
  *   need=FILE            sys_xabort(0) if there is no such file
@@ -93,6 +93,7 @@ static int flags_of(const char *text)
                  : *text == 'c' ? TX_CHECKPOINT
                  : *text == 'a' ? TX_AFTER
                  : *text == 'o' ? TX_ORDERED
+                 : *text == 't' ? TX_RETRY
                                 : 0;
     return flags;
 }
@@ -114,6 +115,8 @@ static int step(const char *what, const char *one, const char *two)
 {
     if (!strcmp(what, "name"))
         return txos_name(one);
+    if (!strcmp(what, "unname"))
+        return txos_name(NULL);
     if (!strcmp(what, "put"))
         return put(one, two);
     if (!strcmp(what, "copy"))

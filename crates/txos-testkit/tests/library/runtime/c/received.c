@@ -234,6 +234,51 @@ static void killed(void) {
     CHECK(has(s[0], "request"));
 }
 
+/* What a killed process has left set makes the next one's transactions receive at once, until that is taken back. */
+static void left_behind(void) {
+    for (int taken_back = 0; taken_back < 2; taken_back++) {
+        int s[2], none = -1;
+        char text[16];
+        make_pair(s, SOCK_STREAM);
+        CHECK(send(s[1], "request", 7, 0) == 7);
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(sys_xbegin(0) == 0);
+            CHECK(recv(s[0], text, sizeof text, 0) == 7);
+            raise(SIGKILL);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        if (taken_back)
+            CHECK(setsockopt(s[0], SOL_SOCKET, SO_PEEK_OFF, &none, sizeof none) == 0);
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(recv(s[0], text, sizeof text, 0) == 7);
+        sys_xabort(1);
+        CHECK(has(s[0], taken_back ? "request" : ""));
+    }
+}
+
+/* Two transactions at one socket: the second one receives at once, and the first one has lost. */
+static void shared(void) {
+    int s[2];
+    make_pair(s, SOCK_DGRAM);
+    CHECK(send(s[1], "once", 4, 0) == 4 && send(s[1], "twice", 5, 0) == 5);
+    char text[16];
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(recv(s[0], text, sizeof text, 0) == 4);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(recv(s[0], text, sizeof text, 0) == 4 && memcmp(text, "once", 4) == 0);
+        sys_xabort(1);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(sys_xend() == -1 && errno == ECANCELED);
+    CHECK(has(s[0], "twice") && has(s[0], ""));
+}
+
 /* Two numbers of one socket. */
 static void twice(void) {
     int s[2];
@@ -307,7 +352,7 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     {"restart", restart}, {"conversation", conversation}, {"stolen", stolen}, {"full", full}, {"small", small},
-    {"strict", strict}, {"closed", closed}, {"ended", ended}, {"killed", killed}, {"twice", twice},
+    {"strict", strict}, {"closed", closed}, {"ended", ended}, {"killed", killed}, {"twice", twice}, {"left", left_behind}, {"shared", shared},
     {"accepted", accepted}, {"live", live}, {"paused", paused},
 };
 

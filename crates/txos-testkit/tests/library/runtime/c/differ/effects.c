@@ -214,8 +214,7 @@ static void do_send_file(void)
     int fd = socket_(), from = file();
     size_t size = below(500);
     say("sendfile(%s, %d, %zu)", kind_of(fd), from, size);
-    /* (Of a directory it fails, but the library takes it for live output until it knows.) */
-    if (may_block(from) || (type_of(from) == S_IFDIR && !class_is_on("liveflags"))) {
+    if (may_block(from)) {
         say(" not here");
         return;
     }
