@@ -111,34 +111,36 @@ macro_rules! scenarios_of {
     };
 }
 
-/// A realm of one test's own. Tests run beside each other, and two names may share a record of one realm: then a
-/// transaction would lose to a test that has nothing in common with it.
-struct Realm(PathBuf);
+/// A realm and a store of one test's own. Tests run beside each other. Two names may share a record of one realm, and
+/// one transaction at a time is committed with a store: a transaction would lose to a test that has nothing in common
+/// with it.
+struct Own(PathBuf);
 
-impl Realm {
-    fn new() -> Realm {
+impl Own {
+    fn new() -> Own {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        Realm(place().join(format!("realm-{}-{number}", std::process::id())))
+        let own = Own(place().join(format!("own-{}-{number}", std::process::id())));
+        std::fs::create_dir_all(&own.0).unwrap();
+        own
     }
 }
 
-impl Drop for Realm {
+impl Drop for Own {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 thread_local! {
-    static REALM: Realm = Realm::new();
+    static OWN: Own = Own::new();
 }
 
-/// A command that keeps to the realm of this test and to a store of all tests, and doesn't run for ever.
+/// A command that keeps to the realm and the store of this test, and doesn't run for ever.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "60"]).arg(program);
-    REALM.with(|realm| command.env("TXOS_REALM", &realm.0));
-    command.env("TXOS_STORE", place().join("store"));
+    OWN.with(|own| command.env("TXOS_REALM", own.0.join("realm")).env("TXOS_STORE", own.0.join("store")));
     // cargo has its own idea of which library is to be found.
     for name in ["TXOS_IN_PROCESS", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
