@@ -140,7 +140,9 @@ thread_local! {
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "60"]).arg(program);
-    OWN.with(|own| command.env("TXOS_REALM", own.0.join("realm")).env("TXOS_STORE", own.0.join("store")));
+    OWN.with(|own| {
+        command.env("TXOS_REALM", own.0.join("realm")).env("TXOS_STORE", own.0.join("store"))
+    });
     // cargo has its own idea of which library is to be found.
     for name in ["TXOS_IN_PROCESS", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
