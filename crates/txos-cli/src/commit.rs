@@ -333,8 +333,7 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
     say_merged(app, &summary.merged_texts);
     say_left(app, &summary.left);
     if !run::warn_unrecorded(app, &summary) {
-        space::after_commit(app, &home, summary.id);
-        trash::clear(app, &home);
+        space::after_commit(app, &home, summary.id, summary.changes);
     }
     Ok(0)
 }

@@ -739,11 +739,10 @@ pub fn committed(
         ));
     }
     if !warn_unrecorded(app, summary) {
-        space::after_commit(app, home, id);
         if !summary.complete {
             space::note(app, home, tx.id());
         }
-        trash::clear(app, home);
+        space::after_commit(app, home, id, summary.changes);
     }
 }
 

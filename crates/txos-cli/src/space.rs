@@ -30,6 +30,9 @@ const COUNTING_MAX: Duration = Duration::from_millis(300);
 /// How long a transaction that has just ended is counted.
 const NOTING_MAX: Duration = Duration::from_millis(2);
 
+/// How many changes are counted in that time.
+const COUNTED_MAX: u64 = 500;
+
 /// How long old history is removed after a commit. The next one goes on.
 const REMOVING_MAX: Duration = Duration::from_millis(100);
 
@@ -76,12 +79,20 @@ fn of_record(meta: &Meta) -> String {
 /// Notes what a transaction that was kept or has ended takes, so that nobody has to count it again. What takes long to
 /// count is counted by a process of its own.
 pub fn note(app: &App, home: &Home, id: TxId) {
-    let Ok(meta) = home.meta(id) else { return };
+    if !is_noted(home, id) {
+        trash::leave_to_another(app);
+    }
+}
+
+/// Notes what a transaction takes. `false` if that takes too long to count now.
+fn is_noted(home: &Home, id: TxId) -> bool {
+    let Ok(meta) = home.meta(id) else { return true };
     let deadline = Instant::now() + NOTING_MAX;
     match disk_space_until(&dirs(home, &meta), Some(deadline)) {
         Some(bytes) => write_note(home, &meta, bytes),
-        None => trash::leave_to_another(app),
+        None => return false,
     }
+    true
 }
 
 /// How many paths are counted in a time that a list has.
@@ -176,10 +187,20 @@ pub fn set_bound(home: &Home, bound: Option<Size>) -> Result<(), Failure> {
     Ok(replace_file(&path, format!("{BOUND_MAGIC}\n{bytes}\n").as_bytes(), true)?)
 }
 
-/// Notes what a transaction takes that has just been published, and removes the oldest history if there is more
-/// than the bound allows. That it can't be done now is no failure of the commit.
-pub fn after_commit(app: &App, home: &Home, id: TxId) {
-    note(app, home, id);
+/// After a commit of `changes` paths: notes what the transaction takes, removes the oldest history if there is more
+/// than the bound allows, and empties the trash. What takes long is left to one process of its own. That it can't be
+/// done now is no failure of the commit.
+pub fn after_commit(app: &App, home: &Home, id: TxId, changes: u64) {
+    let is_noted = changes <= COUNTED_MAX && is_noted(home, id);
+    keep_to_bound(app, home);
+    match is_noted {
+        true => trash::clear(app, home),
+        false => trash::leave_to_another(app),
+    }
+}
+
+/// Removes the oldest history if there is more than the bound allows.
+fn keep_to_bound(app: &App, home: &Home) {
     let removed = match bound(home) {
         Ok(None) => return,
         Ok(Some(bound)) => free(home, bound, Some(Instant::now() + REMOVING_MAX)),

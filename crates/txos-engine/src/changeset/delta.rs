@@ -29,7 +29,7 @@ use crate::error::{Conflict, ConflictKind, Context, Error, Result};
 use crate::object::FileKind;
 use crate::path::layer::split;
 use crate::path::{self, Moves, join};
-use crate::store::{Layer, Transaction};
+use crate::store::{Layer, Transaction, old_place};
 use crate::sys;
 use crate::sys_tree::OpenTree;
 use crate::version::{Stamp, Version, stat_at};
@@ -299,7 +299,7 @@ impl Maker<'_> {
 
     fn slot(&mut self) -> Vec<u8> {
         self.last_slot += 1;
-        format!("old/delta-{}", self.last_slot).into_bytes()
+        old_place("delta-", self.last_slot)
     }
 
     /// The version of a staged object.

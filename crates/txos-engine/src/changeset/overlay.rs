@@ -34,7 +34,7 @@ use crate::object::{Facets, FileKind};
 use crate::path::join;
 use crate::path::layer::{child, split};
 use crate::readset::ReadSet;
-use crate::store::Layer;
+use crate::store::{Layer, old_place};
 use crate::sys;
 use crate::version::{Version, stat_at};
 
@@ -193,7 +193,7 @@ impl<'a> Scan<'a> {
 
     fn slot(&mut self) -> Vec<u8> {
         *self.next_slot += 1;
-        format!("old/{}", self.next_slot).into_bytes()
+        old_place("", *self.next_slot)
     }
 
     fn conflict<T>(&self, path: &[u8], what: ConflictKind) -> Result<T> {

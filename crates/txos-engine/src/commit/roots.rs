@@ -170,6 +170,19 @@ impl Roots {
         Self::end(&self.ground(layer)?.store, path)
     }
 
+    /// A place in a layer's store for something that is put there. Makes the directory that it lies in.
+    pub fn new_slot_at(&self, layer: u16, path: &[u8]) -> std::result::Result<EntryRef, Errno> {
+        match self.slot_at(layer, path) {
+            Err(Errno::NOENT) => {}
+            found => return found,
+        }
+        let dir = self.slot_at(layer, split(path).0)?;
+        match sys::mkdir(dir.dir.as_fd(), &dir.name, 0o700) {
+            Ok(()) | Err(Errno::EXIST) => self.slot_at(layer, path),
+            Err(e) => Err(e),
+        }
+    }
+
     /// One store per file system of the plan.
     pub fn stores(&self) -> impl Iterator<Item = &OpenTree> {
         let mut seen = Vec::new();

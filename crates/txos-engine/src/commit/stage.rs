@@ -21,7 +21,7 @@ use crate::object::{Facets, FileKind};
 use crate::path::{self, LayerPath, Moves, StorePath};
 use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
 use crate::readset::{Observation, Outcome, ReadSet};
-use crate::store::Transaction;
+use crate::store::{Transaction, old_place};
 use crate::sys;
 use crate::version::Version;
 
@@ -36,6 +36,7 @@ pub(super) fn stage(
     reads: &ReadSet,
     merge_append: bool,
 ) -> Result<u64> {
+    make_slots(plan, roots)?;
     let mut merged = 0;
     let mut next = plan.ops.len() as u64 + 1_000_000;
     let others = others_of_links(plan);
@@ -162,7 +163,8 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
 
 fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> StorePath {
     *next += 1;
-    format!("tx/{}/l{}/old/{next}", tx.id(), op.layer).into_bytes().into()
+    let dir = format!("tx/{}/l{}", tx.id(), op.layer);
+    crate::path::join(dir.as_bytes(), &old_place("", *next)).into()
 }
 
 fn conflict(path: &[u8], what: ConflictKind, now: Option<Version>) -> Error {
@@ -358,6 +360,21 @@ fn open_base(plan: &Plan, op: &Op, target: &EntryRef) -> Result<(OwnedFd, Versio
     }
 }
 
+/// Makes the directories for what the publish takes out of the tree.
+fn make_slots(plan: &Plan, roots: &Roots) -> Result<()> {
+    let mut last = None;
+    for op in plan.ops.iter().filter(|op| op.takes_away()) {
+        let dir = Some((op.layer, path::layer::split(op.slot()).0));
+        if last != dir {
+            roots.new_slot_at(op.layer, op.slot()).map_err(|e| {
+                at_target(plan, op, "making room in the store for the old version of", e)
+            })?;
+            last = dir;
+        }
+    }
+    Ok(())
+}
+
 /// Saves the content that a Data or Patch operation will overwrite.
 pub(super) fn save_old(plan: &Plan, roots: &Roots, op: &Op) -> Result<()> {
     let io = |step, e: Errno| at_target(plan, op, step, e);
@@ -366,13 +383,13 @@ pub(super) fn save_old(plan: &Plan, roots: &Roots, op: &Op) -> Result<()> {
         let (file, _) = open_base(plan, op, &before(plan, roots, op)?)?;
         let patch = inplace::read_patch(plan, roots, op, &write.slot)?;
         let old = inplace::overwritten(&file, &patch).map_err(|e| io("reading", e))?;
-        let end = roots.slot_at(op.layer, &write.undo_copy).map_err(|e| io("saving", e))?;
+        let end = roots.new_slot_at(op.layer, &write.undo_copy).map_err(|e| io("saving", e))?;
         let to = create_anew(&end).map_err(|e| io("saving", e))?;
         return sys::write_all_at(to.as_fd(), &old.to_bytes(), 0).map_err(|e| io("saving", e));
     }
     let target = before(plan, roots, op)?;
     let (from, _) = open_base(plan, op, &target)?;
-    let end = roots.slot_at(op.layer, &write.undo_copy).map_err(|e| io("saving", e))?;
+    let end = roots.new_slot_at(op.layer, &write.undo_copy).map_err(|e| io("saving", e))?;
     let to = create_anew(&end).map_err(|e| io("saving", e))?;
     crate::sys_copy::content(&from, &to).map_err(|e| io("saving", e))?;
     inplace::copy_attrs(&target, &end).map_err(|e| io("saving", e))

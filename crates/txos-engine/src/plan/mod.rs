@@ -28,7 +28,7 @@ use crate::id::TxId;
 use crate::object::FileKind;
 use crate::path::{LayerPath, Moves, StorePath};
 use crate::places::Places;
-use crate::store::{Home, LayerMeta, Transaction};
+use crate::store::{Home, LayerMeta, Transaction, old_place};
 use crate::version::Stamp;
 
 /// The plan of one commit.
@@ -197,7 +197,7 @@ impl Plan {
                     last_slot += 1;
                     let write = Write {
                         slot,
-                        undo_copy: slot_of(c, format!("old/{last_slot}").as_bytes()),
+                        undo_copy: slot_of(c, &old_place("", last_slot)),
                         attrs: Some(attrs.clone()),
                         held: held(),
                     };

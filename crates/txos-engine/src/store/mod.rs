@@ -54,8 +54,8 @@ pub(crate) use savepoint::{
 };
 pub use stack::{Command, Stack, StackLayer};
 pub(crate) use transaction::check_root;
-pub(crate) use transaction::layers;
 pub use transaction::{Begin, Layer, LayerRequest, Left, Transaction, replace_file};
+pub(crate) use transaction::{layers, old_place};
 pub use tx_status::TxStatus;
 pub use upper::copy_attributes;
 

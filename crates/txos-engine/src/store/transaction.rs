@@ -65,6 +65,21 @@ pub struct Layer {
     pub old: PathBuf,
 }
 
+/// How many retained objects lie in one directory. ext4 needs 21 µs to move one into a directory of ten thousand, and
+/// 12 µs into one of a hundred.
+const IN_ONE_DIRECTORY: u64 = 100;
+
+/// The place of the retained object `number` of a layer, relative to the directory of the layer. `kind` distinguishes
+/// those that are counted apart.
+#[must_use]
+pub(crate) fn old_place(kind: &str, number: u64) -> Vec<u8> {
+    match number / IN_ONE_DIRECTORY {
+        0 => format!("old/{kind}{number}"),
+        group => format!("old/group-{group}/{kind}{number}"),
+    }
+    .into_bytes()
+}
+
 impl Layer {
     /// Checks that an open directory is the root with which the transaction began.
     pub(crate) fn check_root(&self, fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {

@@ -37,6 +37,23 @@ const LOST_NAMES: Scenario<'_> = Scenario {
     retains_links: true,
 };
 
+/// So many removed files that the store has several directories for them.
+const MANY_REMOVED: Scenario<'_> = Scenario {
+    prepare: "
+        mkdir d e; for i in $(seq 70); do echo $i > d/$i; echo $i > e/$i; done
+        echo 1 > stays
+        find . -exec touch -h -d @1000000000 {} +",
+    change: "rm d/*; rm -r e; echo 2 >> stays",
+    options: &["--no-durable"],
+    retains_links: false,
+};
+
+#[test]
+fn many_removed_files_are_killed_before_every_step() {
+    let lab = Lab::in_memory();
+    Sweep::new(&lab, MANY_REMOVED).every_step(Fault::Kill);
+}
+
 #[test]
 fn lost_names_are_killed_before_every_step() {
     let lab = Lab::in_memory();
@@ -227,6 +244,11 @@ fn the_next_command_recovers() {
 #[test]
 fn revert_is_killed_at_every_step() {
     revert_is_killed(EVERYTHING);
+}
+
+#[test]
+fn revert_of_many_removed_files_is_killed_at_every_step() {
+    revert_is_killed(MANY_REMOVED);
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! The examples of sockets, participants, ordered transactions, and producers and consumers.
+//! The examples of sockets, mutexes, limits, participants, ordered transactions, and producers and consumers.
 
 use std::os::unix::net::UnixDatagram;
 
+use txos_testkit::wait::until;
 use txos_testkit::{Invocation, Lab, binary};
 
 use crate::c::compile;
@@ -32,6 +33,51 @@ fn a_message_comes_with_what_it_tells_of() {
     }
     assert_eq!(heard, ["first", "second"]);
     assert_eq!(lab.read("news"), "first\nsecond\n");
+}
+
+#[test]
+fn a_message_that_could_not_be_filed_is_still_there() {
+    let lab = Lab::new();
+    let program = example(&lab, "take");
+    let place = lab.dir().join("socket");
+    let taking = in_lab(&lab, &program).arg(&place).arg("3").start();
+    let socket = UnixDatagram::unbound().unwrap();
+    for message in ["first", "first of another", "second"] {
+        until("it listens", || socket.send_to(message.as_bytes(), &place).is_ok());
+    }
+    let done = taking.wait().expect(0);
+    assert_eq!(done.text(), "not filed, and still there: first of another\n");
+    assert!(lab.path("first").exists() && lab.path("second").exists());
+}
+
+#[test]
+fn limits_come_with_the_file() {
+    let lab = Lab::new();
+    let program = example(&lab, "secret");
+    let kept = |secret: &str| {
+        let script = format!(
+            "ulimit -S -c 100; umask 022; printf '{secret}' | '{}' file",
+            program.display()
+        );
+        in_lab(&lab, std::path::Path::new("/bin/sh")).arg("-c").arg(script).run()
+    };
+    let done = kept("").expect(1);
+    assert_eq!(done.text(), "nothing has changed: mask 022, core files yes\n");
+    assert!(!lab.path("file").exists());
+    let done = kept("hush\\n").expect(0);
+    assert_eq!(done.text(), "kept: mask 077, core files no\n");
+    assert_eq!(lab.read("file"), "hush\n");
+}
+
+#[test]
+fn memory_under_a_mutex_agrees_with_a_file() {
+    let lab = Lab::new();
+    let program = example(&lab, "tally");
+    std::fs::write(lab.path("tally"), "0\n").unwrap();
+    let both = [10, 15].map(|rounds| in_lab(&lab, &program).arg(rounds.to_string()).start());
+    let here = both.map(|run| run.wait().expect(0).text().trim().parse::<u64>().unwrap());
+    assert_eq!(here, [40, 60]);
+    assert_eq!(lab.read("tally"), "100\n");
 }
 
 #[test]
@@ -90,7 +136,22 @@ fn a_consuming_program_serializes_after_its_producer() {
 
 #[test]
 fn they_are_short() {
-    for name in ["after.sh", "c/tell.c", "c/enlist.c", "c/ordered.c", "c/after.c"] {
+    let names = [
+        "after.sh",
+        "c/after.c",
+        "c/as-user.c",
+        "c/checkpoint.c",
+        "c/enlist.c",
+        "c/held-output.c",
+        "c/memory-and-files.c",
+        "c/ordered.c",
+        "c/reload.c",
+        "c/secret.c",
+        "c/take.c",
+        "c/tally.c",
+        "c/tell.c",
+    ];
+    for name in names {
         let text = std::fs::read_to_string(root().join("examples").join(name)).unwrap();
         assert!(text.lines().count() <= 40, "{name}");
     }
