@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -38,6 +39,7 @@ pub(super) fn stage(
 ) -> Result<u64> {
     make_slots(plan, roots)?;
     let mut merged = 0;
+    let mut writers = Writers::default();
     let mut next = plan.ops.len() as u64 + 1_000_000;
     let others = others_of_links(plan);
     for index in 0..plan.ops.len() {
@@ -72,7 +74,8 @@ pub(super) fn stage(
                     match outsiders {
                         Exchanged::Copy => stay_in_place(tx, plan, roots, &mut op, &target)?,
                         // Nobody who can write to the old inode gets a hand in the new one.
-                        other => *other = Exchanged::FreshOverWriter,
+                        other if writers.stay(&target) => *other = Exchanged::FreshOverWriter,
+                        _ => {}
                     }
                 }
                 _ => {}
@@ -101,6 +104,35 @@ pub(super) fn stage(
         }
     }
     Ok(merged)
+}
+
+/// How long a commit waits in all for others to close the files that it replaces.
+const WRITERS_WAIT: Duration = Duration::from_millis(2);
+/// How long it sleeps between two looks.
+const WRITERS_PAUSE: Duration = Duration::from_micros(50);
+
+/// Waits for those who have a file open for writing that is to be replaced. Who adds a line to a log opens the file, writes and closes
+/// it again: what was written then is there before the validation, and no conflict is missed. A daemon that keeps its
+/// file open is not waited for any longer.
+#[derive(Debug, Default)]
+struct Writers {
+    until: Option<Instant>,
+}
+
+impl Writers {
+    /// Whether there still is one when the wait is over.
+    fn stay(&mut self, file: &EntryRef) -> bool {
+        let until = *self.until.get_or_insert_with(|| Instant::now() + WRITERS_WAIT);
+        loop {
+            if Instant::now() >= until {
+                return inplace::has_writer(file);
+            }
+            std::thread::sleep(WRITERS_PAUSE);
+            if !inplace::has_writer(file) {
+                return false;
+            }
+        }
+    }
 }
 
 /// Where the object at the other name of each link is before anything is published, by the link's index.

@@ -451,7 +451,7 @@ fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
 }
 
 /// Whether there is such a child as a wait is for, or the wait is wrong.
-fn is_over(call: &Call) -> bool {
+pub fn is_over(call: &Call) -> bool {
     let (kind, id, flags) = match call.number() {
         libc::SYS_waitid => (call.uint(0), call.word(1), call.int(3)),
         _ => match call.int(0) {

@@ -50,6 +50,8 @@ pub mod in_process;
 #[cfg(target_arch = "x86_64")]
 pub mod interpose;
 #[cfg(target_arch = "x86_64")]
+mod interrupted;
+#[cfg(target_arch = "x86_64")]
 mod joint;
 #[cfg(target_arch = "x86_64")]
 pub mod members;

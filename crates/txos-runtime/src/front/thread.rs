@@ -14,7 +14,7 @@ use super::processes::{host, joining};
 use super::report::{Counters, Report};
 use super::session::{self, Session};
 use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
-use super::{alloc, signals};
+use super::{alloc, interrupted, signals};
 use crate::raw::syscall;
 use crate::tx::shared;
 use crate::tx::succession::Succession;
@@ -362,8 +362,13 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     tls.busy.set(0);
     tls.state.set(super::tls::ACTIVE);
     tls.selector.set(BLOCK);
+    let come = signals::handlers_to_run(mask);
     let blocked = signals::set_mask(mask);
-    let answer = call.make();
+    let answer = match come {
+        None => call.make(),
+        // They have run.
+        Some(restarts) => interrupted::answer(call, restarts),
+    };
     signals::set_mask(blocked);
     tls.selector.set(ALLOW);
     tls.state.set(IDLE);

@@ -23,10 +23,9 @@ use crate::front::signals::{self, Changed, Masks};
 use crate::front::thread::{self, Thread};
 use crate::front::tls::{Tls, here};
 use crate::front::trap::Context;
-use crate::front::{alloc, api, dispatch, members};
+use crate::front::{alloc, api, dispatch, interrupted, members};
 use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::spaces::{Moved, Outlet};
-use crate::tx::waits::polls;
 use crate::tx::{self, Failure, How as Plan, kernel};
 
 /// Says to a program which descriptor leads to its transaction.
@@ -473,32 +472,11 @@ fn handle_what_has_come(thread: &Thread, call: &Call) -> Option<i64> {
     // SAFETY: the set lives until the answer.
     let suspend = unsafe { Call::new(libc::SYS_rt_sigsuspend, words) };
     thread::make_in_program(here(), mask | signals::SENT, &suspend);
-    let time = match call.number() {
-        libc::SYS_nanosleep => Some((0, 1)),
-        libc::SYS_clock_nanosleep if call.int(1) & libc::TIMER_ABSTIME == 0 => Some((2, 3)),
-        _ => None,
-    };
-    if let Some((asked, left)) = time {
-        let (asked, left) = (call.pointer::<[u64; 2]>(asked), call.pointer::<[u64; 2]>(left));
-        if !left.is_null() && asked.read().and_then(|time| left.write(time)).is_err() {
-            return Some(-i64::from(libc::EFAULT));
-        }
+    if let Some(answer) = interrupted::left_to_sleep(call) {
+        return Some(answer);
     }
-    let ends = !restarts || never_restarts(call.number());
+    let ends = !restarts || interrupted::never_restarts(call.number());
     (ends && !tx::held::sends_signal(call.number())).then_some(-i64::from(libc::EINTR))
-}
-
-/// Whether a signal ends a call also if its handler has calls go on (`SA_RESTART`), as signal(7) says.
-fn never_restarts(number: i64) -> bool {
-    polls(number)
-        || matches!(
-            number,
-            libc::SYS_nanosleep
-                | libc::SYS_clock_nanosleep
-                | libc::SYS_semop
-                | libc::SYS_semtimedop
-                | libc::SYS_msgrcv
-        )
 }
 
 /// The transaction can't move to a process of its own.
