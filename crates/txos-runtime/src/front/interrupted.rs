@@ -129,9 +129,8 @@ fn at_once(call: &Call) -> Option<i64> {
     // SAFETY: the program's own call in a form that does not wait, with its pointers.
     Some(match check(unsafe { syscall(number, words) }) {
         Ok(done) => done as i64,
-        Err(Errno::AGAIN) => INTERRUPTED,
-        // It has no such form here.
-        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => {
+        // It would wait; or it has no such form here, or is one of a file, whose disk no signal interrupts.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => {
             if is_ready(call) {
                 call.make()
             } else {
