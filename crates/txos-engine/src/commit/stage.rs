@@ -40,7 +40,7 @@ pub(super) fn stage(
     make_slots(plan, roots)?;
     let mut merged = 0;
     let mut writers = Writers::default();
-    let mut next = plan.ops.len() as u64 + 1_000_000;
+    let mut next = 0;
     let others = others_of_links(plan);
     for index in 0..plan.ops.len() {
         let Some(op) = plan.ops.get(index) else { break };
@@ -109,7 +109,7 @@ pub(super) fn stage(
 /// How long a commit waits in all for others to close the files that it replaces.
 const WRITERS_WAIT: Duration = Duration::from_millis(2);
 /// How long it sleeps between two looks.
-const WRITERS_PAUSE: Duration = Duration::from_micros(50);
+const WRITERS_PAUSE: Duration = Duration::from_micros(200);
 
 /// Waits for those who have a file open for writing that is to be replaced. Who adds a line to a log opens the file, writes and closes
 /// it again: what was written then is there before the validation, and no conflict is missed. A daemon that keeps its
@@ -196,7 +196,7 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
 fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> StorePath {
     *next += 1;
     let dir = format!("tx/{}/l{}", tx.id(), op.layer);
-    crate::path::join(dir.as_bytes(), &old_place("", *next)).into()
+    crate::path::join(dir.as_bytes(), &old_place("staged-", *next)).into()
 }
 
 fn conflict(path: &[u8], what: ConflictKind, now: Option<Version>) -> Error {
@@ -246,7 +246,7 @@ fn merge(
     if !common {
         return Err(conflict(&path, ConflictKind::NotOnlyAppended, target.look().ok().flatten()));
     }
-    let end = roots.slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
+    let end = roots.new_slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
     // By its name it may be another one by now: what is copied is what is replaced.
     let (_, before) = open_base(plan, op, &target)?;
     let merged = create_anew(&end).map_err(|e| io("staging", e))?;

@@ -33,13 +33,20 @@ pub fn answer(call: &Call, restarts: bool) -> i64 {
         return call.make();
     }
     let waits = match number {
+        // Another signal than the one that it waits for ends it, too.
+        libc::SYS_rt_sigsuspend => true,
         libc::SYS_wait4 => call.int(2) & libc::WNOHANG == 0 && !is_over(call),
-        libc::SYS_waitid => call.int(3) & libc::WNOHANG == 0 && !is_over(call),
+        libc::SYS_waitid => {
+            call.uint(0) != libc::P_PIDFD && call.int(3) & libc::WNOHANG == 0 && !is_over(call)
+        }
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => {
+            if !has_time_to_sleep(call) {
+                return call.make();
+            }
             return left_to_sleep(call).unwrap_or(INTERRUPTED);
         }
         libc::SYS_accept | libc::SYS_accept4 => !is_nonblocking(call) && !is_ready(call),
-        number if polls(number) => has_time(call),
+        number if polls(number) => return polled(call),
         _ => return at_once(call).unwrap_or_else(|| call.make()),
     };
     if waits { INTERRUPTED } else { call.make() }
@@ -57,22 +64,55 @@ pub fn left_to_sleep(call: &Call) -> Option<i64> {
     (!told).then_some(-i64::from(libc::EFAULT))
 }
 
-/// Whether one of the calls of `poll` may wait at all.
-fn has_time(call: &Call) -> bool {
-    let pointed = |index: usize| {
-        let time = call.pointer::<[u64; 2]>(index);
-        time.is_null() || time.read().is_ok_and(|time| time != [0, 0])
+/// Whether a time is one to wait for.
+fn has_time_to_sleep(call: &Call) -> bool {
+    let (clock, absolute, at) = match call.number() {
+        libc::SYS_nanosleep => (0, false, 0),
+        _ => (call.word(0), call.int(1) & libc::TIMER_ABSTIME != 0, 2),
     };
-    match call.number() {
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_poll => call.int(2) != 0,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_epoll_wait => call.int(3) != 0,
-        libc::SYS_epoll_pwait => call.int(3) != 0,
-        libc::SYS_epoll_pwait2 => pointed(3),
-        libc::SYS_ppoll => pointed(2),
-        _ => pointed(4),
+    let Ok(time) = call.pointer::<[i64; 2]>(at).read() else { return false };
+    let mut now = [0_i64; 2];
+    if absolute {
+        // SAFETY: the kernel writes the time.
+        let told =
+            unsafe { syscall(libc::SYS_clock_gettime, [clock, (&raw mut now) as u64, 0, 0, 0, 0]) };
+        if told != 0 {
+            return false;
+        }
     }
+    time[0] >= 0 && (0..1_000_000_000).contains(&time[1]) && time > now
+}
+
+/// Makes one of the calls of `poll`: what is there counts before the signal.
+fn polled(call: &Call) -> i64 {
+    let now = [0_u64; 2];
+    let (index, is_number) = match call.number() {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_poll => (2, true),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait => (3, true),
+        libc::SYS_epoll_pwait => (3, true),
+        libc::SYS_epoll_pwait2 => (3, false),
+        libc::SYS_ppoll => (2, false),
+        // `select` takes away what it does not find: after a signal it is to be as it was.
+        _ => return if has_time(call, 4) { INTERRUPTED } else { call.make() },
+    };
+    let waits = if is_number { call.int(index) != 0 } else { has_time(call, index) };
+    if !waits {
+        return call.make();
+    }
+    let word = if is_number { 0 } else { now.as_ptr() as u64 };
+    // SAFETY: the time lives until the answer.
+    match unsafe { call.with_word(index, word) }.make() {
+        0 => INTERRUPTED,
+        found => found,
+    }
+}
+
+/// Whether the time that an argument leads to is one to wait for.
+fn has_time(call: &Call, index: usize) -> bool {
+    let time = call.pointer::<[u64; 2]>(index);
+    time.is_null() || time.read().is_ok_and(|time| time != [0, 0])
 }
 
 /// Whether its descriptor doesn't wait anyway.
@@ -101,41 +141,66 @@ fn is_ready(call: &Call) -> bool {
     unsafe { syscall(libc::SYS_ppoll, words) != 0 }
 }
 
-/// Makes a call that moves bytes as far as it goes without a wait. `None`: it is another kind of call.
+/// Whether its descriptor leads to what no signal interrupts: a file, a directory, a disk.
+fn is_of_a_disk(call: &Call) -> bool {
+    // SAFETY: plain numbers.
+    let mut there: libc::stat = unsafe { std::mem::zeroed() };
+    let words = [call.word(0), (&raw mut there) as u64, 0, 0, 0, 0];
+    // SAFETY: the kernel writes the structure.
+    let looked = unsafe { syscall(libc::SYS_fstat, words) };
+    looked != 0
+        || matches!(there.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK)
+}
+
+/// Makes a call that moves bytes, or takes a lock, as far as it goes without a wait. `None`: it is another kind of call.
 fn at_once(call: &Call) -> Option<i64> {
     const HERE: u64 = u64::MAX;
     const NOWAIT: u64 = libc::RWF_NOWAIT as u64;
+    /// Whether these wait is another matter.
+    const OTHER: i32 = libc::MSG_ERRQUEUE | libc::MSG_OOB | libc::MSG_FASTOPEN;
     let [fd, at, count, ..] = *call.words();
     let buffer = [at, count];
     let one = [fd, buffer.as_ptr() as u64, 1, HERE, HERE, NOWAIT];
     let many = [fd, at, count, HERE, HERE, NOWAIT];
-    let with = |index: usize| {
+    let with = |index: usize, flags: i32| {
         let mut words = *call.words();
-        words[index] |= libc::MSG_DONTWAIT as u64;
+        words[index] |= flags as u64;
         (call.number(), words)
     };
+    let of_message = |index: usize| match call.int(index) & OTHER {
+        0 => with(index, libc::MSG_DONTWAIT),
+        _ => (call.number(), *call.words()),
+    };
+    let lock = |command: i32| (libc::SYS_fcntl, [fd, command as u64, count, 0, 0, 0]);
     let (number, words) = match call.number() {
         libc::SYS_read if count > 0 => (libc::SYS_preadv2, one),
         libc::SYS_readv => (libc::SYS_preadv2, many),
         libc::SYS_write if count > 0 => (libc::SYS_pwritev2, one),
         libc::SYS_writev => (libc::SYS_pwritev2, many),
-        libc::SYS_recvfrom | libc::SYS_sendto | libc::SYS_recvmmsg | libc::SYS_sendmmsg => with(3),
-        libc::SYS_recvmsg | libc::SYS_sendmsg => with(2),
+        libc::SYS_recvfrom | libc::SYS_sendto | libc::SYS_recvmmsg | libc::SYS_sendmmsg => {
+            of_message(3)
+        }
+        libc::SYS_recvmsg | libc::SYS_sendmsg => of_message(2),
+        libc::SYS_flock => with(1, libc::LOCK_NB),
+        libc::SYS_fcntl if call.int(1) == libc::F_SETLKW => lock(libc::F_SETLK),
+        libc::SYS_fcntl if call.int(1) == libc::F_OFD_SETLKW => lock(libc::F_OFD_SETLK),
         _ => return None,
     };
-    if words == *call.words() || is_nonblocking(call) {
+    let locks = matches!(call.number(), libc::SYS_flock | libc::SYS_fcntl);
+    let as_asked = number == call.number() && words == *call.words();
+    if as_asked || !locks && (is_nonblocking(call) || is_of_a_disk(call)) {
         return Some(call.make());
     }
     // SAFETY: the program's own call in a form that does not wait, with its pointers.
     Some(match check(unsafe { syscall(number, words) }) {
         Ok(done) => done as i64,
-        // It would wait; or it has no such form here, or is one of a file, whose disk no signal interrupts.
-        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => {
-            if is_ready(call) {
-                call.make()
-            } else {
-                INTERRUPTED
-            }
+        Err(Errno::AGAIN | Errno::ACCESS) if locks => INTERRUPTED,
+        // It would wait, or has no such form here.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE) if !is_ready(call) => {
+            INTERRUPTED
+        }
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE | Errno::INVAL) => {
+            call.make()
         }
         Err(errno) => -i64::from(errno.raw_os_error()),
     })

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -27,7 +29,7 @@
 enum { WITHIN = 1500, AGAIN = 400000 };
 
 static volatile sig_atomic_t handled;
-static int empty[2], full[2], pair[2], listening, epoll, ready[2];
+static int empty[2], full[2], pair[2], listening, epoll, ready[2], file, others_lock;
 static pid_t child;
 static char bytes[1 << 20];
 
@@ -63,17 +65,24 @@ static ssize_t sleeps(void)
     return slept == -1 && left.tv_sec < 90 ? 1 : slept;
 }
 
-/* Has something at once. */
+static ssize_t pauses(void) { return pause(); }
+static ssize_t locks(void) { return flock(others_lock, LOCK_EX); }
+
+/* These have something at once. */
 static ssize_t has_bytes(void)
 {
-    ssize_t got = read(ready[0], bytes, 1);
-    return got == 1 && write(ready[1], bytes, 1) == 1 ? -1 : 0;
+    return read(ready[0], bytes, 1) == 1 && write(ready[1], bytes, 1) == 1 ? -1 : 0;
 }
+
+static ssize_t has_event(void) { return poll(&(struct pollfd){ready[0], POLLIN, 0}, 1, -1) == 1 ? -1 : 0; }
+
+static ssize_t has_file(void) { return pread(file, bytes, 1, 0) == 1 && read(file, bytes, sizeof bytes) >= 0 ? -1 : 0; }
 
 static const struct { const char *name; ssize_t (*wait)(void); } WAYS[] = {
     {"read", reads}, {"readv", reads_pieces}, {"recv", receives}, {"read of a socket", reads_socket},
     {"write", writes}, {"send", sends}, {"accept", accepts}, {"poll", polls}, {"select", selects},
-    {"epoll_wait", polls_events}, {"nanosleep", sleeps}, {"waitpid", waits}, {"read of what is there", has_bytes},
+    {"epoll_wait", polls_events}, {"nanosleep", sleeps}, {"waitpid", waits}, {"pause", pauses}, {"flock", locks},
+    {"read of what is there", has_bytes}, {"poll of what is there", has_event}, {"read of a file", has_file},
 };
 
 static void timer(long first, long next)
@@ -97,12 +106,20 @@ int main(int count, char **words)
         return perror("prepared"), 1;
     epoll = epoll_create1(0);
     epoll_ctl(epoll, EPOLL_CTL_ADD, empty[0], &(struct epoll_event){.events = EPOLLIN});
-    if ((child = fork()) == 0)
+    file = open("/proc/self/exe", O_RDONLY);
+    others_lock = open("/dev/null", O_RDONLY);
+    if ((child = fork()) == 0) {
+        flock(open("/dev/null", O_RDONLY), LOCK_EX);
+        if (write(empty[1], bytes, 1) != 1)
+            _exit(1);
         for (;;)
             pause();
+    }
+    if (read(empty[0], bytes, 1) != 1)
+        return 1;
     for (size_t way = 0; way < sizeof WAYS / sizeof *WAYS; way++)
         for (int round = 0; round < rounds; round++) {
-            int ends = WAYS[way].wait != has_bytes, error;
+            int ends = way < sizeof WAYS / sizeof *WAYS - 3, error;
 
             handled = 0;
             chance = chance * 6364136223846793005 + 1442695040888963407;
