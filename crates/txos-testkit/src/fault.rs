@@ -266,9 +266,19 @@ impl<'a> Sweep<'a> {
     /// After the last, if any went wrong; with all that did.
     #[track_caller]
     pub fn every_step(&mut self, fault: Fault) {
+        self.steps_by(1, fault);
+    }
+
+    /// The same at every step that is the first of its kind in a row, and at each `stride`th.
+    #[track_caller]
+    pub fn steps_by(&mut self, stride: usize, fault: Fault) {
         let mut wrong = Vec::new();
         let mut was_new = false;
         for step in 1..=self.steps.len() {
+            let repeats = step > 1 && self.steps[step - 1] == self.steps[step - 2];
+            if repeats && step % stride != 0 {
+                continue;
+            }
             if !crate::skip::long("crash") && self.steps[step - 1].contains(' ') {
                 continue;
             }
