@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use anstyle::{AnsiColor, Style};
 use clap::builder::Styles;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Args, CommandFactory, FromArgMatches};
 
-use crate::args::Cli;
+use crate::args::{Cli, Global, RunArgs};
 
 /// The commands as the overview groups them.
 const GROUPS: [(&str, &[&str]); 5] = [
@@ -87,7 +87,22 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    Cli::from_arg_matches(&command().try_get_matches_from(words)?)
+    let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    match parse_run(&words) {
+        Some(cli) => Ok(cli),
+        None => Cli::from_arg_matches(&command().try_get_matches_from(words)?),
+    }
+}
+
+/// Parses `txos run …` without the descriptions of all other commands: to make those takes longer than to parse. `None`: it
+/// is another command, or wrong, or asks for help.
+fn parse_run(words: &[OsString]) -> Option<Cli> {
+    if words.get(1)? != "run" {
+        return None;
+    }
+    let run = RunArgs::augment_args(clap::Command::new("run"));
+    let root = Global::augment_args(clap::Command::new("txos")).subcommand(run);
+    Cli::from_arg_matches(&root.try_get_matches_from(words).ok()?).ok()
 }
 
 const STYLES: Styles = Styles::styled()
@@ -126,6 +141,30 @@ fn table<T: AsRef<str>>(rows: &[(&str, T)], style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn run_is_parsed_alone_as_among_the_others() {
+        let lines = [
+            "txos run true",
+            "txos run -- true -x --store /y",
+            "txos run --store /x -q --retry 3 --name n -- sh -c 'a b'",
+            "txos run -vv --color=never --review --keep-inode=*.log make -j2 --retry 3",
+            "txos run --json=- --dry-run --scope /a --scope=/b --strict -- true",
+            "txos run --view library --after x --durable -- true",
+        ];
+        for line in lines {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            let all = command().try_get_matches_from(&words);
+            let all = all.and_then(|matches| Cli::from_arg_matches(&matches)).ok();
+            assert_eq!(format!("{:?}", parse_run(&words)), format!("{all:?}"), "{line}");
+        }
+        for line in
+            ["txos run", "txos run --help", "txos run --nonsense x", "txos -q run x", "txos"]
+        {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            assert!(parse_run(&words).is_none(), "{line}");
+        }
+    }
 
     #[test]
     fn clap_finds_nothing_wrong() {
