@@ -118,9 +118,20 @@ impl Drop for Place {
             // Not there if nobody came.
             let _ = std::fs::remove_dir_all(&self.realm);
         }
-        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            eprintln!("txos-bench: {} is left: {error}", self.dir.display());
+        // What a command still deletes and notes in the background may come in between.
+        for _ in 0..100 {
+            match std::fs::remove_dir_all(&self.dir) {
+                Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                Err(error) if self.dir.exists() => {
+                    eprintln!("txos-bench: {} is left: {error}", self.dir.display());
+                    return;
+                }
+                _ => return,
+            }
         }
+        eprintln!("txos-bench: {} is left", self.dir.display());
     }
 }
 
