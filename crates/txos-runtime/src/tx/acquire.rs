@@ -13,7 +13,7 @@ use txos_engine::object::{Facets, FileId, FileKind};
 use txos_engine::readset::Outcome;
 use txos_engine::readset::validate::{OwnWrites, ValidationRules};
 use txos_engine::realm::{AbortCause, Access, Begin, Facet, TxHandle, WaitDecision, WaitInfo};
-use txos_engine::version;
+use txos_engine::{sys, version};
 
 use super::deadlock::{self, FoundDeadlock, Known};
 use super::kernel::{self, Errno, Stat, Sys, look_at};
@@ -217,7 +217,23 @@ impl Tx {
         }
         // A change of any of them moves ctime, which the attributes of a version include.
         self.note(id, Facets::ATTRS | Facets::ENTRY);
+        self.note_attributes_of_directory(id);
         Ok(())
+    }
+
+    /// A directory's ctime moves with each name in it: so its extended attributes are compared themselves, by a digest. What
+    /// changes between the digest and the answer is a conflict.
+    fn note_attributes_of_directory(&mut self, id: Id) {
+        let node = &mut self.tree.nodes[id];
+        let Some(stable) = node.stable.as_ref() else { return };
+        let is_noted = node.noted & Facets::XATTRS.0 != 0;
+        if is_noted || node.live || stable.stat.kind() != FileKind::Dir || stable.dir.is_empty() {
+            return;
+        }
+        // Validation is the owner's. A file system without them has none that could change.
+        let Ok(digest) = kernel::as_owner(|| sys::xattr_digest(&stable.path)) else { return };
+        node.noted |= Facets::XATTRS.0;
+        self.locks.reads.note_xattrs(&stable.dir, &stable.name, digest);
     }
 
     /// Before all of a file's content is told, or a link's target.

@@ -31,6 +31,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -841,6 +842,43 @@ static void a_child_without_handlers(void) {
     CHECK(sys_xbegin(0) == 0);
     CHECK(syscall(SYS_clone3, how, sizeof how) == -1 && errno == EINVAL);
     CHECK(sys_xend() == 0);
+}
+
+/* Others change a directory's extended attributes, or only what is in it. */
+static void attributes_of_a_directory(void) {
+    char value[8], file[96];
+    const char *dir = scratch("attributes");
+    CHECK(mkdir(dir, 0700) == 0);
+    snprintf(file, sizeof file, "%s/file", dir);
+    for (int way = 0; way < 12; way++) {
+        if (setxattr(dir, "user.read", "1", 1, 0) == -1 && errno == ENOTSUP)
+            break;
+        int changes = way % 4, lists = way / 4 == 1, fd = way / 4 == 2 ? open(dir, O_RDONLY) : -1;
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(lists       ? listxattr(dir, value, 0) > 0
+              : fd != -1  ? fgetxattr(fd, "user.read", value, sizeof value) == 1
+                          : getxattr(dir, "user.read", value, sizeof value) == 1);
+        long id = sys_xpause();
+        if (changes == 1)
+            CHECK(mknod(file, S_IFREG | 0600, 0) == 0 && unlink(file) == 0);
+        if (changes == 2)
+            CHECK(setxattr(dir, "user.read", "2", 1, 0) == 0);
+        if (changes == 3)
+            CHECK(setxattr(dir, "user.other", "1", 1, 0) == 0);
+        CHECK(sys_xresume(id) == 0 && close(open(file, O_CREAT | O_WRONLY, 0600)) == 0);
+        int ended = sys_xend(), error = errno;
+        CHECK(changes < 2 ? ended == 0 : ended == -1 && error == ECANCELED && reason().reason == TXOS_CONFLICT);
+        CHECK(access(file, F_OK) == (changes < 2 ? 0 : -1));
+        if (changes < 2)
+            CHECK(unlink(file) == 0);
+        removexattr(dir, "user.other");
+        close(fd);
+    }
+    /* Its own changes are none of others. */
+    CHECK(sys_xbegin(0) == 0 && listxattr(dir, value, 0) >= 0);
+    if (setxattr(dir, "user.own", "1", 1, 0) == 0)
+        CHECK(getxattr(dir, "user.own", value, sizeof value) == 1);
+    CHECK(sys_xend() == 0 && rmdir(dir) == 0);
 }
 
 /* A wait for another transaction is ended, too. */
@@ -2372,6 +2410,7 @@ static const struct {
     SCENARIO(interrupted_otherwise),
     SCENARIO(interrupted_in_a_conflict),
     SCENARIO(a_child_without_handlers),
+    SCENARIO(attributes_of_a_directory),
     SCENARIO(limits),
     SCENARIO(groups),
     SCENARIO(signal_between_attempts),

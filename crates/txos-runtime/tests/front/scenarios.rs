@@ -54,6 +54,7 @@ scenarios! {
     interrupted_otherwise,
     interrupted_in_a_conflict,
     a_child_without_handlers,
+    attributes_of_a_directory,
     limits,
     groups,
     signal_between_attempts,
