@@ -121,6 +121,8 @@ struct Source {
     unix: bool,
     /// So many bytes were looked at,
     seen: u64,
+    /// and so many urgent ones between them, over which the kernel steps without counting them,
+    urgent: u64,
     /// in so many messages.
     count: u64,
     /// An empty message was found by a look that was not the program's: no second look finds it.
@@ -169,6 +171,7 @@ impl Source {
             packets: false,
             unix: false,
             seen: 0,
+            urgent: 0,
             count: 0,
             empty_next: false,
             at_once: false,
@@ -189,9 +192,14 @@ impl Source {
         self.pipe.as_ref().map_or(self.at_once, Handle::is_at_once)
     }
 
-    /// How many bytes were looked at.
+    /// How far it was looked, in bytes of what is there.
     fn seen(&self) -> u64 {
-        self.pipe.as_ref().map_or(self.seen, Handle::given)
+        self.pipe.as_ref().map_or(self.seen + self.urgent, Handle::given)
+    }
+
+    /// Whether it is a stream of TCP, in which a byte may be urgent.
+    fn may_have_urgent_bytes(&self) -> bool {
+        self.pipe.is_none() && !self.unix && !self.messages
     }
 
     /// How many were taken.
@@ -230,7 +238,7 @@ impl Source {
     /// How many bytes that were looked at somebody else has taken.
     fn lost(&self) -> u64 {
         let offset = kernel::peek_offset(self.real).map_or(0, |at| u64::try_from(at).unwrap_or(0));
-        self.seen.saturating_sub(offset)
+        self.seen().saturating_sub(offset)
     }
 
     /// Takes what was looked at, and looks no more: how many bytes of it somebody else had taken.
@@ -242,8 +250,10 @@ impl Source {
             return 0;
         }
         let lost = self.lost();
-        let mut rest = self.seen - lost;
-        self.taken += rest;
+        let mut rest = self.seen() - lost;
+        self.taken += rest.saturating_sub(self.urgent);
+        // Each of them may be like any other by now, if another urgent one has come. So none is stepped over.
+        let inline = self.urgent > 0 && kernel::set_urgent_inline(self.real, true).is_ok();
         while rest > 0 || (self.messages && self.count > 0 && lost == 0) {
             match kernel::take(self.real, rest) {
                 Ok(n) if !self.messages => {
@@ -264,7 +274,10 @@ impl Source {
                 Err(_) => break,
             }
         }
-        (self.seen, self.count) = (0, 0);
+        if inline {
+            let _ = kernel::set_urgent_inline(self.real, false);
+        }
+        (self.seen, self.urgent, self.count) = (0, 0, 0);
         let _ = kernel::set_peek_offset(self.real, -1);
         lost
     }
@@ -303,7 +316,20 @@ impl Source {
                 Err(_) => return true,
             }
         }
-        kernel::arrived(self.real).map_or(true, |n| n > self.seen) || self.has_ended()
+        kernel::arrived(self.real).map_or(true, |n| n > self.seen())
+            || self.has_ended()
+            || self.ahead() > 0
+    }
+
+    /// How much there is beyond what was looked at in a stream of TCP: where a byte is urgent, the kernel tells of those before
+    /// it only.
+    fn ahead(&self) -> u64 {
+        if !self.may_have_urgent_bytes() {
+            return 0;
+        }
+        let found = kernel::bytes_ahead(self.real).unwrap_or(0);
+        self.look_from_here();
+        found
     }
 
     /// Whether nothing more will come, or the socket has failed.
@@ -312,7 +338,7 @@ impl Source {
     }
 
     fn look_from_here(&self) {
-        let at = i32::try_from(self.seen).unwrap_or(i32::MAX);
+        let at = i32::try_from(self.seen()).unwrap_or(i32::MAX);
         let _ = kernel::set_peek_offset(self.real, at);
     }
 
@@ -979,7 +1005,7 @@ impl Tx {
         };
         let mut done = 0;
         loop {
-            let found = match look.at_once() {
+            let found = match self.look(&look, at, Look::at_once) {
                 Err(Errno::AGAIN) => match self.wait_for_more(&look, at) {
                     Ok(Some(found)) => Ok(found),
                     // The kernel takes the rest.
@@ -1010,6 +1036,32 @@ impl Tx {
         }
     }
 
+    /// Looks. Where an urgent byte comes next in a stream of TCP, the kernel steps over it and counts one byte too few: the next
+    /// look would begin too early. `FIONREAD` tells where one is: it counts the bytes before it.
+    fn look(&mut self, look: &Look, at: usize, make: impl Fn(&Look) -> Sys<u64>) -> Sys<u64> {
+        let source = self.held.input.sources.get_mut(at);
+        let Some(source) = source.filter(|source| source.may_have_urgent_bytes()) else {
+            return make(look);
+        };
+        loop {
+            let before = kernel::arrived(source.real)?;
+            let found = make(look)?;
+            if found == 0 || before != source.seen() {
+                return Ok(found);
+            }
+            if kernel::arrived(source.real)? == source.seen() {
+                if look.asked & libc::MSG_PEEK == 0 {
+                    source.urgent += 1;
+                    let next = i32::try_from(source.seen() + found).unwrap_or(i32::MAX);
+                    let _ = kernel::set_peek_offset(source.real, next);
+                }
+                return Ok(found);
+            }
+            // That has arrived meanwhile, or an urgent byte is none any more.
+            source.look_from_here();
+        }
+    }
+
     /// Nothing more is there to be looked at. `None`: from now on it is taken at once.
     fn wait_for_more(&mut self, look: &Look, at: usize) -> Sys<Option<u64>> {
         let Some(source) = self.held.input.sources.get(at) else { return Ok(None) };
@@ -1029,7 +1081,7 @@ impl Tx {
         loop {
             let Some(source) = self.held.input.sources.get_mut(at) else { return Ok(None) };
             if !source.has_looked() || kernel::receives_for_a_time(real) {
-                return look.call.answer_waiting().map(Some);
+                return self.look(look, at, |look| look.call.answer_waiting()).map(Some);
             }
             if source.is_full() {
                 self.take_now(at, FULL)?;
@@ -1040,7 +1092,7 @@ impl Tx {
                 return Ok(None);
             }
             let watch = source.watch()?;
-            match look.at_once() {
+            match self.look(look, at, Look::at_once) {
                 Err(Errno::AGAIN) => {}
                 found => return found.map(Some),
             }
@@ -1332,6 +1384,7 @@ impl Tx {
         // Of datagrams the kernel tells the length of the first.
         if !source.messages || source.packets {
             let left = kernel::arrived(source.real).unwrap_or(0).saturating_sub(source.seen());
+            let left = if left > 0 { left } else { source.ahead() };
             if let Some(pipe) = source.pipe.clone()
                 && left == 0
                 && (matches!(pipe.look(), Found::Another | Found::NoLook) || pipe.is_full())

@@ -21,6 +21,29 @@ pub fn set_peek_offset(socket: i32, offset: i32) -> Sys<()> {
     unsafe { sys!(SYS_setsockopt, socket, level, name, &raw const offset, len) }.map(drop)
 }
 
+/// Whether urgent bytes are read like others (`SO_OOBINLINE`).
+///
+/// # Errors
+/// As `setsockopt(2)`.
+pub fn set_urgent_inline(socket: i32, inline: bool) -> Sys<()> {
+    let (level, name, len) = (libc::SOL_SOCKET, libc::SO_OOBINLINE, size_of::<i32>());
+    let word = i32::from(inline);
+    // SAFETY: the kernel reads one number.
+    unsafe { sys!(SYS_setsockopt, socket, level, name, &raw const word, len) }.map(drop)
+}
+
+/// How many bytes of a TCP stream a look would find from where the last one ended, up to the next urgent one. It moves
+/// where the next look begins.
+///
+/// # Errors
+/// As `recv(2)`: EAGAIN, if there are none.
+pub fn bytes_ahead(socket: i32) -> Sys<u64> {
+    const MOST: u64 = 1 << 30;
+    let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: with MSG_TRUNC a TCP stream writes nothing: tcp(7).
+    unsafe { sys!(SYS_recvfrom, socket, 0, MOST, flags, 0, 0) }
+}
+
 /// How many bytes a socket waits for before it gives any.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ fn said(done: &Done, words: &str) -> usize {
 
 #[test]
 fn what_was_received_is_read_again_after_an_abort() {
-    for scenario in ["restart", "ended", "killed", "twice", "closed"] {
+    for scenario in ["restart", "ended", "killed", "twice", "closed", "urgent"] {
         let done = ran(scenario, "0");
         assert_eq!((said(&done, TAKEN), said(&done, LIVE)), (0, 0), "{scenario}: {done:?}");
     }

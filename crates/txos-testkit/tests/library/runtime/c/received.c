@@ -347,13 +347,49 @@ static void paused(void) {
     CHECK(has(s[0], ""));
 }
 
+/* A byte of the stream is urgent when it is looked past, and like any other, or not, when the rest is taken. */
+static void urgent(void) {
+    for (int way = 0; way < 8; way++) {
+        int s[2], commits = way & 1, moves = way & 2, waits = way & 4, left = -1;
+        char text[16] = "";
+        make_tcp(s);
+        if (waits)
+            CHECK(setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){5, 0}, sizeof(struct timeval)) == 0);
+        CHECK(send(s[1], "AB", 2, 0) == 2 && send(s[1], "!", 1, MSG_OOB) == 1 && send(s[1], "CD", 2, 0) == 2);
+        struct pollfd one = {s[0], POLLPRI, 0};
+        CHECK(poll(&one, 1, 5000) == 1);
+        CHECK(sys_xbegin(0) == 0);
+        CHECK(recv(s[0], text, 8, 0) == 2 && memcmp(text, "AB", 2) == 0);
+        one.events = POLLIN;
+        CHECK(poll(&one, 1, 5000) == 1 && one.revents == POLLIN);
+        CHECK(recv(s[0], text, 1, 0) == 1 && text[0] == 'C');
+        CHECK(ioctl(s[0], FIONREAD, &left) == 0 && left == 1);
+        CHECK(recv(s[0], text, 8, 0) == 1 && text[0] == 'D');
+        CHECK(recv(s[0], text, 8, MSG_DONTWAIT) == -1 && errno == EAGAIN && poll(&one, 1, 0) == 0);
+        if (moves) {
+            CHECK(send(s[1], "EF", 2, 0) == 2 && send(s[1], "?", 1, MSG_OOB) == 1);
+            CHECK(recv(s[0], text, 8, 0) == 2 && memcmp(text, "EF", 2) == 0);
+        }
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(send(s[1], "GH", 2, 0) == 2 && shutdown(s[1], SHUT_WR) == 0);
+        memset(text, 0, sizeof text);
+        for (ssize_t n, had = 0; (n = recv(s[0], text + had, sizeof text - 1 - (size_t)had, 0)) > 0;)
+            had += n;
+        CHECK(strcmp(text, commits ? "GH" : moves ? "AB!CDEFGH" : "ABCDGH") == 0);
+        close(s[0]), close(s[1]);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
     {"restart", restart}, {"conversation", conversation}, {"stolen", stolen}, {"full", full}, {"small", small},
     {"strict", strict}, {"closed", closed}, {"ended", ended}, {"killed", killed}, {"twice", twice}, {"left", left_behind}, {"shared", shared},
-    {"accepted", accepted}, {"live", live}, {"paused", paused},
+    {"accepted", accepted}, {"live", live}, {"paused", paused}, {"urgent", urgent},
 };
 
 int main(int argc, char **argv) {
