@@ -23,6 +23,7 @@ pub fn never_restarts(number: i64) -> bool {
                 | libc::SYS_semop
                 | libc::SYS_semtimedop
                 | libc::SYS_msgrcv
+                | libc::SYS_rt_sigsuspend
         )
 }
 
