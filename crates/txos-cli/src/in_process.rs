@@ -1,18 +1,17 @@
 //! `txos run --in-process`: the command becomes a transaction of its own process, and of those that it starts, by a
 //! library that is loaded into them.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use txos_engine::program::{Kind, changes_ids, kind};
+use txos_engine::program::{Kind, can_be_accompanied, changes_ids, kind};
 use txos_engine::show::quoted;
 use txos_run::Leftover;
-use txos_run::library::Library;
+use txos_run::library::{Entry, Library};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, RunArgs};
@@ -38,17 +37,23 @@ pub fn watched(app: &App, args: &RunArgs) -> Result<Library, Failure> {
     let Some((program, _)) = args.command.split_first() else {
         return Err(Failure::new("there is no command to run"));
     };
-    check_program(program)?;
+    let entry = entry(program)?;
     let mut words = wishes(app, args);
     words.extend(Leftover::from(args.view.leftover).word().map(str::to_owned));
     words.push(format!("wait={}", args.wait.seconds));
     let store = app.store_option().map(|store| crate::paths::absolute(store)).transpose()?;
-    Ok(Library { preload: preload()?, words: words.join(","), store })
+    Ok(Library { entry, words: words.join(","), store })
 }
 
-fn check_program(program: &OsStr) -> Result<(), Failure> {
-    let Some(path) = look_up(program) else { return Ok(()) };
-    check(&path, SCRIPTS_MAX).map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))
+/// How the library gets into a command.
+fn entry(program: &OsStr) -> Result<Entry, Failure> {
+    let Some(path) = look_up(program) else { return preload() };
+    let kind = check(&path, SCRIPTS_MAX)
+        .map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))?;
+    match kind {
+        Takes::Preloaded => preload(),
+        Takes::Beside => Ok(Entry::Program { library: runtime::shared()?, command: path }),
+    }
 }
 
 /// Becomes the command. Returns only if that fails.
@@ -56,9 +61,8 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::new("there is no command to run"));
     };
-    check_program(program)?;
-    let mut command = Command::new(program);
-    command.args(rest).env(PRELOAD, preload()?).env(VARIABLE, wishes(app, args).join(","));
+    let mut command = entry(program)?.command(program, rest);
+    command.env(VARIABLE, wishes(app, args).join(","));
     for (variable, text) in [(NAME, &args.name), (MESSAGE, &args.message)] {
         if let Some(text) = text {
             command.env(variable, text);
@@ -99,7 +103,7 @@ fn wishes(app: &App, args: &RunArgs) -> Vec<String> {
 }
 
 /// The library, in front of what is preloaded anyway.
-fn preload() -> Result<OsString, Failure> {
+fn preload() -> Result<Entry, Failure> {
     let library = runtime::shared()?;
     if library.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
         return Err(Failure::new(format!(
@@ -112,7 +116,7 @@ fn preload() -> Result<OsString, Failure> {
         list.push(":");
         list.push(others);
     }
-    Ok(list)
+    Ok(Entry::Preload(list))
 }
 
 /// The file that a command's name stands for.
@@ -127,10 +131,20 @@ fn look_up(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(executable)
 }
 
-/// Why the library would not get into this program. What can't be looked at is left for the
+/// How a program takes the library in.
+enum Takes {
+    /// By the dynamic linker.
+    Preloaded,
+    /// It is loaded by the library.
+    Beside,
+}
+
+/// How the library gets into this program, or why it does not. What can't be looked at is left for the
 /// kernel to judge.
-fn check(path: &Path, scripts: usize) -> Result<(), String> {
-    let (Ok(file), Ok(meta)) = (File::open(path), path.metadata()) else { return Ok(()) };
+fn check(path: &Path, scripts: usize) -> Result<Takes, String> {
+    let (Ok(file), Ok(meta)) = (File::open(path), path.metadata()) else {
+        return Ok(Takes::Preloaded);
+    };
     let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if changes_ids(meta.mode(), (meta.uid(), meta.gid()), own) {
         return Err("it runs with other privileges, so nothing can be loaded into it; run it \
@@ -143,11 +157,13 @@ fn check(path: &Path, scripts: usize) -> Result<(), String> {
             check(interpreter, scripts - 1)
                 .map_err(|why| format!("its interpreter {}: {why}", quoted(interpreter)))
         }
-        Kind::Static => {
-            Err("it is statically linked or not a 64-bit program, so nothing can be loaded \
-                             into it; run it with --view overlay"
-                .into())
-        }
-        _ => Ok(()),
+        Kind::Alone(_) if can_be_accompanied() => Ok(Takes::Beside),
+        Kind::Alone(_) => Err("it is statically linked, or of another C library, so nothing can be loaded \
+                               into it on this machine; run it with --view overlay"
+            .into()),
+        Kind::Foreign => Err("it is not a 64-bit program, so nothing can be loaded into it; run it with \
+                              --view overlay"
+            .into()),
+        _ => Ok(Takes::Preloaded),
     }
 }

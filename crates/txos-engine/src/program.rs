@@ -1,14 +1,28 @@
 //! What a program is to the kernel: whether a library can be loaded into it (ld.so(8), `LD_PRELOAD`).
+#![allow(unsafe_code)] // what the kernel tells of the processor
+
+/// Says to the library, if it is run as a program, what to run in the transaction that it begins.
+pub const FIRST: &str = "TXOS_FIRST_PROGRAM";
+/// In front of variables that are a program's, and that the dynamic linker of the library is not to go by.
+pub const HIDDEN: &str = "TXOS_";
+
+/// Whether a variable has a name that the dynamic linker goes by.
+#[must_use]
+pub fn is_linkers(variable: &[u8]) -> bool {
+    variable.starts_with(b"LD_") || variable.starts_with(b"GLIBC_TUNABLES=")
+}
 
 /// What a program is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A script: its interpreter, and the argument for that.
     Script(Vec<u8>, Vec<u8>),
-    /// A 64-bit program that is dynamically linked.
+    /// A 64-bit program that the dynamic linker of the GNU C library loads: it preloads a library.
     Dynamic,
-    /// Another one.
-    Static,
+    /// Another 64-bit program. It is statically linked, or this is its own dynamic linker.
+    Alone(Option<Vec<u8>>),
+    /// A program for another processor, or a 32-bit one.
+    Foreign,
     /// None.
     Unknown,
 }
@@ -17,6 +31,9 @@ pub enum Kind {
 /// for an error.
 pub fn kind(read_at: impl Fn(&mut [u8], u64) -> usize) -> Kind {
     const PT_INTERP: u64 = 3;
+    const X86_64: u64 = 62;
+    /// The longest path that the kernel takes.
+    const PATH_MAX: u64 = 4096;
     let mut head = [0; 512];
     let size = read_at(&mut head, 0).min(head.len());
     let head = &head[..size];
@@ -33,16 +50,40 @@ pub fn kind(read_at: impl Fn(&mut [u8], u64) -> usize) -> Kind {
     if !head.starts_with(b"\x7fELF") || size < 64 {
         return Kind::Unknown;
     }
-    if head.get(4..6) != Some(&[2, 1]) {
-        return Kind::Static;
+    if head.get(4..6) != Some(&[2, 1]) || word(&head[18..20]) != X86_64 {
+        return Kind::Foreign;
     }
     let (start, size, count) = (word(&head[32..40]), word(&head[54..56]), word(&head[56..58]));
-    let is_dynamic = (0..count).any(|index| {
-        let mut kind = [0; 4];
+    let linker = (0..count).find_map(|index| {
+        let mut entry = [0; 40];
         let at = start.saturating_add(index * size);
-        read_at(&mut kind, at) == kind.len() && word(&kind) == PT_INTERP
+        let is_there = read_at(&mut entry, at) == entry.len() && word(&entry[..4]) == PT_INTERP;
+        is_there.then(|| {
+            let mut path = vec![0; word(&entry[32..]).min(PATH_MAX) as usize];
+            let read = read_at(&mut path, word(&entry[8..16]));
+            path.truncate(path[..read].iter().position(|&byte| byte == 0).unwrap_or(read));
+            path
+        })
     });
-    if is_dynamic { Kind::Dynamic } else { Kind::Static }
+    match linker {
+        Some(path) if is_gnu(&path) => Kind::Dynamic,
+        linker => Kind::Alone(linker),
+    }
+}
+
+/// Whether it is the dynamic linker of the GNU C library, by its name.
+fn is_gnu(linker: &[u8]) -> bool {
+    let name = linker.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"ld-linux")
+}
+
+/// Whether a thread of this machine can have two thread pointers in turn, without a system call (`FSGSBASE`, Linux 5.9): a
+/// program that no library can be preloaded into has its own, and the library that is mapped beside it another one.
+#[must_use]
+pub fn can_be_accompanied() -> bool {
+    const FSGSBASE: u64 = 1 << 1;
+    // SAFETY: it takes a number.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
 }
 
 /// Whether a program of this mode, owner and group runs with other rights than those of a process with this effective user and
@@ -70,11 +111,13 @@ mod tests {
     fn programs_are_told_apart() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(of(&own), Kind::Dynamic);
-        assert_eq!(of(&own[..600]), Kind::Dynamic);
         let mut other = own[..64].to_vec();
         other[4] = 1;
-        assert_eq!(of(&other), Kind::Static);
-        assert_eq!(of(&own[..64]), Kind::Static);
+        assert_eq!(of(&other), Kind::Foreign);
+        let mut other = own[..64].to_vec();
+        other[18] = 183;
+        assert_eq!(of(&other), Kind::Foreign);
+        assert_eq!(of(&own[..64]), Kind::Alone(None));
         for (text, expected) in [
             (&b"#! /bin/sh -e\nexit\n"[..], Kind::Script(b"/bin/sh".into(), b"-e".into())),
             (b"#!/usr/bin/env python3", Kind::Script(b"/usr/bin/env".into(), b"python3".into())),
@@ -85,6 +128,28 @@ mod tests {
         ] {
             assert_eq!(of(text), expected);
         }
+    }
+
+    #[test]
+    fn dynamic_linkers_are_told_apart() {
+        let with = |path: &[u8]| {
+            let mut all = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+            all.truncate(64);
+            // One entry, behind the header; the path behind that.
+            all[32..40].copy_from_slice(&64_u64.to_le_bytes());
+            all[54..58].copy_from_slice(&[56, 0, 1, 0]);
+            let mut entry = [0; 56];
+            entry[0] = 3;
+            entry[8..16].copy_from_slice(&120_u64.to_le_bytes());
+            entry[32..40].copy_from_slice(&(path.len() as u64 + 1).to_le_bytes());
+            all.extend(entry);
+            all.extend(path);
+            all.push(0);
+            of(&all)
+        };
+        assert_eq!(with(b"/lib64/ld-linux-x86-64.so.2"), Kind::Dynamic);
+        let musl = b"/lib/ld-musl-x86_64.so.1";
+        assert_eq!(with(musl), Kind::Alone(Some(musl.to_vec())));
     }
 
     #[test]

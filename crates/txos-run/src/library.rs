@@ -14,9 +14,9 @@
 //!   command's process, and with that the transaction ends.
 //! - No process of the command's that is in the transaction outlives it: the watcher kills those of one that is lost.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,6 +28,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use txos_engine::Conflict;
 use txos_engine::error::{ConflictKind, Party};
+use txos_engine::program;
 use txos_engine::readset::ReadSet;
 use txos_engine::store::{Begin, Home, Transaction};
 use txos_engine::txn::{Delivery, Ended};
@@ -44,11 +45,54 @@ use crate::warning::Live;
 /// What tells the library what to do; it takes it out of the environment.
 const VARIABLE: &str = "TXOS_IN_PROCESS";
 
-/// How the library is loaded.
+/// How the library gets into a command.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// It is preloaded: what `LD_PRELOAD` is to be, the library first.
+    Preload(OsString),
+    /// It is the program that is run, and runs the command.
+    Program {
+        /// The library.
+        library: PathBuf,
+        /// The command's file.
+        command: PathBuf,
+    },
+}
+
+impl Entry {
+    /// Runs a command so: its name, and its arguments.
+    #[must_use]
+    pub fn command(&self, name: &OsStr, arguments: &[OsString]) -> Command {
+        let mut started = match self {
+            Entry::Preload(list) => {
+                let mut command = Command::new(name);
+                command.env("LD_PRELOAD", list);
+                command
+            }
+            Entry::Program { library, command } => {
+                let mut started = Command::new(library);
+                started.arg0(name).env(program::FIRST, command);
+                for (variable, value) in std::env::vars_os() {
+                    let text = [variable.as_bytes(), b"="].concat();
+                    if program::is_linkers(&text) {
+                        let mut hidden = OsString::from(program::HIDDEN);
+                        hidden.push(&variable);
+                        started.env_remove(variable).env(hidden, value);
+                    }
+                }
+                started
+            }
+        };
+        started.args(arguments);
+        started
+    }
+}
+
+/// How a command is run with the library.
 #[derive(Clone, Debug)]
 pub struct Library {
-    /// What is to be preloaded: the library first.
-    pub preload: OsString,
+    /// How it gets in.
+    pub entry: Entry,
     /// What it is asked for, as words.
     pub words: String,
     /// The store, if it is not the usual one.
@@ -203,9 +247,8 @@ fn become_command(
     let hand_over = format!("hand-over={pipe}:{lock}:{id}");
     let words = [library.words.as_str(), &hand_over];
     let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
-    let mut command = Command::new(program);
-    command.args(arguments).env("LD_PRELOAD", &library.preload).env(VARIABLE, words.join(","));
-    command.env("TXOS_ID", id.as_str());
+    let mut command = library.entry.command(program, arguments);
+    command.env(VARIABLE, words.join(",")).env("TXOS_ID", id.as_str());
     if let Some(store) = &library.store {
         command.env("TXOS_STORE", store);
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::classify::{Class, classify};
-use super::processes;
+use super::{loader, processes};
 use super::report::reason;
 use super::session::{self, Next};
 use super::thread::{self, Thread};
@@ -34,6 +34,9 @@ fn lost() -> Failure {
 pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>) -> Next {
     let (number, args) = (call.number(), *call.words());
     thread.counters.calls += 1;
+    if let Some(answer) = loader::call(here(), call) {
+        return Next::Answer(answer);
+    }
     outside::begins(call);
     if crate::reach::takes_away(number) {
         crate::reach::forget();

@@ -5,7 +5,7 @@
 //! | `sys_xbegin` | saves what a restart needs, as `setjmp` does, and begins |
 //! | [`again`] | begins again: returns from that `sys_xbegin` once more |
 //! | [`on_stack`] | calls a function on the runtime's own stack |
-//! | [`trap`] | the SIGSYS handler |
+//! | [`trap`], [`trap_beside`] | the SIGSYS handler |
 //! | [`restore`] | how that handler returns to the kernel |
 //! | [`exempt_syscall`] | a system call that is never dispatched |
 //! | [`clone_child`] | a system call whose child goes on where the program made it |
@@ -169,6 +169,32 @@ pub unsafe extern "C" fn trap(signal: i32, info: *mut libc::siginfo_t, context: 
         "jmp {foreign}",
         work = sym trapping::trap,
         foreign = sym trapping::foreign,
+    )
+}
+
+/// The SIGSYS handler in a process into which a program was loaded beside the library: [`trap`], with the library's thread
+/// pointer. Both pointers are in the thread's block, to which `gs` leads.
+///
+/// # Safety
+/// For the kernel only, in a thread that has been prepared for it ([`super::loader::memory`]).
+#[unsafe(naked)]
+pub unsafe extern "C" fn trap_beside(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    naked_asm!(
+        "rdfsbase rax",
+        "mov gs:[32], rax",
+        "mov rax, gs:[24]",
+        "wrfsbase rax",
+        "sub rsp, 8",
+        "call {trap}",
+        "add rsp, 8",
+        "mov rax, gs:[32]",
+        "wrfsbase rax",
+        "ret",
+        trap = sym trap,
     )
 }
 

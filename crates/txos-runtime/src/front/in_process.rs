@@ -21,7 +21,7 @@ use super::report::{Report, reason};
 use super::session;
 use super::thread::Thread;
 use super::tls::here;
-use super::{api, checkpoint, interpose};
+use super::{api, checkpoint, interpose, loader};
 use crate::raw::syscall;
 use crate::tx::staging::{self, Label, label};
 use crate::tx::{Failure, How, acquire, flags, kernel, shared};
@@ -270,7 +270,18 @@ pub fn library() -> &'static CStr {
 /// Finds out where the library was loaded from, for programs that are to load it, unless that is known. Nowhere, if it
 /// is part of the program's own file.
 pub fn find_library() {
-    if LIBRARY.get().is_some() || checkpoint::is_linked_in() {
+    if LIBRARY.get().is_some() {
+        return;
+    }
+    if loader::is_program() {
+        if let Ok(path) = kernel::read_link(libc::AT_FDCWD, b"/proc/self/exe")
+            && let Ok(path) = CString::new(path)
+        {
+            let _ = LIBRARY.set(path);
+        }
+        return;
+    }
+    if checkpoint::is_linked_in() {
         return;
     }
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -295,6 +306,11 @@ pub fn find_library() {
 
 /// Neither the variables nor the preloading is for the command to see.
 fn forget_environment() {
+    if loader::is_program() {
+        find_library();
+        // Its program is to see none of them, and is given an environment of its own.
+        return;
+    }
     let rest = std::env::var_os(PRELOAD).map(OsString::into_vec).unwrap_or_default();
     // It was put in front, with a colon if there was anything.
     let own = rest.split(|&byte| byte == b':').next().unwrap_or_default();
@@ -332,7 +348,7 @@ pub fn gains_rights(fd: i32) -> bool {
 }
 
 /// The library is loaded.
-extern "C" fn loaded(argc: i32, argv: *const *const std::ffi::c_char) {
+pub extern "C" fn loaded(argc: i32, argv: *const *const std::ffi::c_char) {
     interpose::resolve();
     let name = if argc > 0 && !argv.is_null() {
         // SAFETY: the dynamic linker hands the program's arguments on.

@@ -27,11 +27,12 @@ pub fn never_restarts(number: i64) -> bool {
         )
 }
 
-/// Makes a call after handlers have run. `restarts`: all of them have calls go on. EINTR, if it would wait now.
-pub fn answer(call: &Call, restarts: bool) -> i64 {
+/// The answer of a call after handlers have run. `restarts`: all of them have calls go on. EINTR, if it would wait now;
+/// `None`: it is to be made as ever.
+pub fn answer(call: &Call, restarts: bool) -> Option<i64> {
     let number = call.number();
     if restarts && !never_restarts(number) {
-        return call.make();
+        return None;
     }
     let waits = match number {
         // Another signal than the one that it waits for ends it, too.
@@ -41,16 +42,13 @@ pub fn answer(call: &Call, restarts: bool) -> i64 {
             call.uint(0) != libc::P_PIDFD && call.int(3) & libc::WNOHANG == 0 && !is_over(call)
         }
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => {
-            if !has_time_to_sleep(call) {
-                return call.make();
-            }
-            return left_to_sleep(call).unwrap_or(INTERRUPTED);
+            return has_time_to_sleep(call).then(|| left_to_sleep(call).unwrap_or(INTERRUPTED));
         }
         libc::SYS_accept | libc::SYS_accept4 => !is_nonblocking(call) && !is_ready(call),
-        number if polls(number) => return polled(call),
-        _ => return at_once(call).unwrap_or_else(|| call.make()),
+        number if polls(number) => return Some(polled(call)),
+        _ => return at_once(call),
     };
-    if waits { INTERRUPTED } else { call.make() }
+    waits.then_some(INTERRUPTED)
 }
 
 /// Tells how long a relative sleep has left: all of it. `Some`: it can't be told.

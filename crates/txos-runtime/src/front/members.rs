@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use super::classify::Class;
 use super::entry::Regs;
 use super::joint::Enlisted;
+use super::loader::memory;
 use super::processes::host::{Host, Reserved};
 use super::processes::{client, host, joining, link};
 use super::report::reason;
@@ -746,18 +747,20 @@ pub struct Newborn {
     thread: Option<Box<Thread>>,
     /// What it begins with, if it is a process.
     child: Option<link::Child>,
+    /// Its thread pointers, if the library's is not the program's.
+    pub pointers: Option<memory::Pointers>,
 }
 
 impl Newborn {
     /// A thread.
     pub fn thread(stack: *mut u8, session: Session) -> Box<Newborn> {
         let thread = Box::new(Thread { session: Some(session), ..Thread::default() });
-        Box::new(Newborn { stack, thread: Some(thread), child: None })
+        Box::new(Newborn { stack, thread: Some(thread), child: None, pointers: None })
     }
 
     /// A process with a copy of its parent's memory, in which it may use the stack of the parent's runtime.
     pub fn process(stack: *mut u8, child: link::Child) -> Box<Newborn> {
-        Box::new(Newborn { stack, thread: None, child: Some(child) })
+        Box::new(Newborn { stack, thread: None, child: Some(child), pointers: None })
     }
 }
 
@@ -783,6 +786,9 @@ pub fn expect(thread: &mut Thread) -> Result<Option<Box<Newborn>>, i32> {
 pub fn never_born(newborn: Box<Newborn>) {
     // SAFETY: nothing has run on it.
     unsafe { thread::free_stack(newborn.stack) };
+    if let Some(own) = newborn.pointers.as_ref().and_then(|pointers| pointers.own.as_ref()) {
+        own.free();
+    }
     drop(newborn);
 }
 
@@ -792,10 +798,18 @@ pub fn never_born(newborn: Box<Newborn>) {
 /// For the assembly of `entry`, with what [`expect`] gave.
 pub unsafe extern "C" fn born(newborn: *mut Newborn) {
     // SAFETY: the parent has given it away.
-    let newborn = unsafe { Box::from_raw(newborn) };
+    let mut newborn = unsafe { Box::from_raw(newborn) };
+    if let Some(pointers) = newborn.pointers.take() {
+        pointers.take();
+    }
     let tls = here();
+    goes_on(tls, *newborn);
+    memory::to_program(tls);
+}
+
+fn goes_on(tls: &Tls, newborn: Newborn) {
     tls.busy.set(1);
-    let armed = thread::guarded(|| match *newborn {
+    let armed = thread::guarded(|| match newborn {
         Newborn { child: Some(child), .. } => {
             if let Some(thread) = thread::existing(tls) {
                 client::begins(thread, child);

@@ -21,6 +21,7 @@
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
 //! | [`in_process`] | `txos run --in-process` |
+//! | [`loader`] | programs that no library can be preloaded into |
 //! | [`report`] | what went wrong, for C |
 //! | [`excluded`] | files that are no part of any transaction |
 //! | [`alloc`] | memory that is not the C library's |
@@ -53,6 +54,8 @@ pub mod interpose;
 mod interrupted;
 #[cfg(target_arch = "x86_64")]
 mod joint;
+#[cfg(target_arch = "x86_64")]
+pub mod loader;
 #[cfg(target_arch = "x86_64")]
 pub mod members;
 #[cfg(target_arch = "x86_64")]

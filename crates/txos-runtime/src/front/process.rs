@@ -400,6 +400,44 @@ impl Made {
             && (tls..tls.saturating_add(DESCRIPTION)).contains(&child_tid)
     }
 
+    /// Whether it shares with its process what all threads do.
+    pub fn shares_all(&self) -> bool {
+        const ALL: i32 = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD;
+        self.flags & ALL as u64 == ALL as u64
+    }
+
+    /// The thread pointer that it is to begin with, if it is not that of who makes it.
+    pub fn pointer(&self) -> Option<u64> {
+        let pointer = match &self.how {
+            How::Clone(args) => args[4],
+            How::Clone3(all, _) => all[TLS],
+        };
+        (self.flags & libc::CLONE_SETTLS as u64 != 0).then_some(pointer)
+    }
+
+    /// The same, with another thread pointer; `None`: with that of who makes it.
+    pub fn with_pointer(mut self, pointer: Option<u64>) -> Made {
+        const FLAG: u64 = libc::CLONE_SETTLS as u64;
+        self.flags &= !FLAG;
+        if pointer.is_some() {
+            self.flags |= FLAG;
+        }
+        let (flags, tls) = match &mut self.how {
+            How::Clone([flags, _, _, _, tls, _]) => (flags, tls),
+            How::Clone3(all, _) => {
+                let [flags, .., tls, _, _, _] = all;
+                (flags, tls)
+            }
+        };
+        *flags = self.flags;
+        *tls = pointer.unwrap_or(0);
+        self
+    }
+
     /// With a stack: it may share the memory, and its parent may go on at the same time.
     pub fn with_stack(mut self, top: u64, birth: Birth) -> i64 {
         // The kernel wants no particular alignment; neither does what is put there.

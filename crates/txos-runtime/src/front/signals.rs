@@ -15,6 +15,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::loader::memory;
 use super::tls::here;
 use super::{entry, outside};
 use crate::call::Call;
@@ -312,7 +313,10 @@ pub fn install_trap() -> Result<(), i32> {
 /// Our handler of SIGSYS; what is blocked meanwhile.
 fn trap_with(mask: Set) -> Action {
     Action {
-        handler: entry::trap as *const () as usize,
+        handler: match memory::is_loaded() {
+            false => entry::trap as *const () as usize,
+            true => entry::trap_beside as *const () as usize,
+        },
         flags: (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER,
         restorer: entry::restore as *const () as usize,
         mask,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::entry::{self, Regs};
 use super::joint::Prepared;
+use super::loader::memory;
 use super::processes::{host, joining};
 use super::report::{Counters, Report};
 use super::session::{self, Session};
@@ -118,6 +119,8 @@ static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
 
 struct Abandoned {
     thread: u64,
+    /// The thread-local memory of the library's code, if that is not the program's.
+    memory: Option<memory::Own>,
     record: *mut Thread,
     stack: *mut u8,
 }
@@ -131,7 +134,8 @@ pub fn abandon(tls: &Tls) {
     let thread = unsafe { syscall(libc::SYS_gettid, [0; 6]) } as u64;
     let record = tls.thread.get();
     let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
-    all.push(Abandoned { thread, record, stack: tls.stack.get() });
+    let memory = memory::Own::of_thread(tls);
+    all.push(Abandoned { thread, memory, record, stack: tls.stack.get() });
 }
 
 fn bury_abandoned() {
@@ -146,6 +150,9 @@ fn bury_abandoned() {
             unsafe {
                 drop(Box::from_raw(abandoned.record));
                 free_stack(abandoned.stack);
+            }
+            if let Some(memory) = &abandoned.memory {
+                memory.free();
             }
         }
         !is_gone
@@ -260,6 +267,7 @@ pub fn after_fork_of_member(tls: &Tls) {
     shared::after_fork();
     host::after_fork();
     joining::after_fork();
+    super::loader::after_fork();
 }
 
 /// Has this thread's system calls dispatched.
@@ -342,8 +350,8 @@ pub fn to_program(tls: &Tls) {
 /// Makes a call of the program's that may wait, in a process all of whose signals are the program's: their handlers
 /// run meanwhile, in the transaction, as the program's code does.
 ///
-/// Their own calls come here again, by a second stack. The program's alternate stack is not used meanwhile: what the
-/// kernel has put there for this call would be overwritten.
+/// Their own calls come here again, by a second stack. Of the program's alternate stack they have what lies below that
+/// which the kernel has put there for this call; nothing, if that is little.
 ///
 /// One that jumps out never comes back here: the stack that this
 /// runs on is left to the process.
@@ -354,22 +362,39 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
         return call.make();
     };
     let own = tls.stack.replace(spare.0);
+    let frame = tls.frame.replace(0);
     let alternate = exchange_alternate(None);
     if let Some(thread) = existing(tls) {
         let stack = alternate.map(|old| Alternate(old.ss_sp as usize, old.ss_flags, old.ss_size));
         thread.alternate = stack.or(thread.alternate);
     }
+    if let Some(free) = alternate.and_then(|whole| below(whole, frame)) {
+        exchange_alternate(Some(free));
+    }
     tls.busy.set(0);
     tls.state.set(super::tls::ACTIVE);
     tls.selector.set(BLOCK);
     let come = signals::handlers_to_run(mask);
-    let blocked = signals::set_mask(mask);
-    let answer = match come {
-        None => call.make(),
-        // They have run.
-        Some(restarts) => interrupted::answer(call, restarts),
+    let in_program = |answer: &dyn Fn() -> Option<i64>| {
+        memory::to_program(tls);
+        let blocked = signals::set_mask(mask);
+        let answer = answer();
+        signals::set_mask(blocked);
+        memory::to_library(tls);
+        answer
     };
-    signals::set_mask(blocked);
+    let answer = match come {
+        None => in_program(&|| Some(call.make())),
+        // They run; whatever comes then is in time for a wait.
+        Some(restarts) if !memory::is_loaded() => in_program(&|| {
+            Some(interrupted::answer(call, restarts).unwrap_or_else(|| call.make()))
+        }),
+        // The library looks at the program's memory with its own thread pointer only.
+        Some(restarts) => in_program(&|| None)
+            .or_else(|| interrupted::answer(call, restarts))
+            .or_else(|| in_program(&|| Some(call.make()))),
+    };
+    let answer = answer.unwrap_or(-i64::from(libc::EINTR));
     tls.selector.set(ALLOW);
     tls.state.set(IDLE);
     tls.busy.set(1);
@@ -377,6 +402,7 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
         exchange_alternate(Some(alternate));
     }
     tls.stack.set(own);
+    tls.frame.set(frame);
     if let Some(thread) = existing(tls) {
         thread.spare = Some(spare);
         thread.alternate = None;
@@ -390,6 +416,24 @@ pub fn leave_wait(alternate: Option<Alternate>) {
     if let Some(Alternate(start, ss_flags, ss_size)) = alternate {
         exchange_alternate(Some(libc::stack_t { ss_sp: start as *mut c_void, ss_flags, ss_size }));
     }
+}
+
+/// What of a stack for handlers lies below a frame that the kernel has put there. `None`: too little, or nobody knows how far it
+/// is in use. All of it, if the frame is elsewhere.
+fn below(whole: libc::stack_t, frame: u64) -> Option<libc::stack_t> {
+    /// What a call that comes while a handler runs takes there, and what the handler needs itself.
+    const LEAST: usize = 16 << 10;
+    /// Below the frame's description of the program lies an address, and there may be a red zone.
+    const BESIDE: usize = 8 + 128;
+    let (start, frame) = (whole.ss_sp as usize, frame as usize);
+    if frame == 0 {
+        return None;
+    }
+    if !(start..start + whole.ss_size).contains(&frame) {
+        return Some(whole);
+    }
+    let size = (frame - start).saturating_sub(BESIDE) & !15;
+    (size >= LEAST).then_some(libc::stack_t { ss_size: size, ..whole })
 }
 
 /// Has handlers run on this stack, or on none of their own; gives the one of before, if there was one.

@@ -46,6 +46,13 @@ pub struct Tls {
     pub thread: Cell<*mut Thread>,
     /// Where the runtime's stack begins.
     pub stack: Cell<*mut u8>,
+    /// In a process into which a program was loaded beside the library: the thread pointer of the library's code, from which
+    /// this block is reached ([`super::loader::memory`]).
+    pub own_pointer: Cell<u64>,
+    /// That of the program's code.
+    pub programs_pointer: Cell<u64>,
+    /// Where the kernel has put what it needs to go on with the program, while a trapped call is carried out; 0: nowhere.
+    pub frame: Cell<u64>,
     /// Pages of the program's that were there when they were asked about ([`crate::reach`]).
     pub known: [Cell<u64>; KNOWN],
     /// Signals whose handlers run at once in this transaction, although they are sent.
@@ -106,13 +113,15 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,240",
+    ".size txos_tls,264",
     "txos_tls:",
-    ".zero 240",
+    ".zero 264",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 240 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 264 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(std::mem::offset_of!(Tls, own_pointer) == 24);
+const _: () = assert!(std::mem::offset_of!(Tls, programs_pointer) == 32);
 
 /// The calling thread's block.
 #[inline(always)]

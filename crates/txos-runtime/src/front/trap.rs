@@ -5,6 +5,7 @@ use std::ffi::c_void;
 
 use super::dispatch::dispatch;
 use super::entry::{self, Birth};
+use super::loader::memory;
 use super::session::Next;
 use super::signals::{self, Set};
 use super::thread::{self, leave_program};
@@ -146,6 +147,7 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
             .map(|register| context.register(register));
     tls.busy.set(1);
+    let frame = tls.frame.replace(std::ptr::from_ref(context) as u64);
     thread.counters.trapped += 1;
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
@@ -154,6 +156,7 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     let next = dispatch(thread, &call, Some(context));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+    tls.frame.set(frame);
     tls.busy.set(0);
     match next {
         Next::Answer(answer) => {
@@ -197,7 +200,7 @@ pub unsafe extern "C" fn foreign(signal: i32, info: *mut libc::siginfo_t, contex
         unsafe {
             let handler: unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
                 std::mem::transmute(action.handler);
-            handler(signal, info, context.cast());
+            memory::in_program(tls, || handler(signal, info, context.cast()));
         }
     }
 }

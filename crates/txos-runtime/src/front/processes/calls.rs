@@ -741,14 +741,20 @@ fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<D
 /// The kernel's working directory becomes the transaction's, where there is one in the stable tree: other
 /// programs show it, and what is looked up past the transaction begins there.
 pub(super) fn follow(link: &Link) {
-    let mut layout = wire::Layout::default();
-    let Ok(place) = layout.place(4096) else { return };
+    if let Ok(path) = working_directory(link) {
+        let _ = kernel::chdir(&path);
+    }
+}
+
+/// The transaction's working directory of this process.
+pub(super) fn working_directory(link: &Link) -> Sys<Vec<u8>> {
+    let place = wire::Layout::default().place(4096)?;
     let mut request = Request::new(Ask::Call, libc::SYS_getcwd);
     request.words = [place as u64, 4096, 0, 0, 0, 0];
-    if let Ok(size) = answer_of(link.ask_plainly(&request)) {
-        let path = link.path(size as u64);
-        let _ = kernel::chdir(path.strip_suffix(b"\0").unwrap_or(&path));
-    }
+    let size = answer_of(link.ask_plainly(&request))?;
+    let mut path = link.path(size as u64);
+    path.truncate(path.iter().position(|&byte| byte == 0).unwrap_or(path.len()));
+    Ok(path)
 }
 
 /// Whether what a call opens is closed when another program is run.

@@ -16,6 +16,7 @@ use crate::call::Call;
 use crate::front::classify::Class;
 use crate::front::entry::{Birth, Regs};
 use crate::front::joint::Enlisted;
+use crate::front::loader::memory;
 use crate::front::process::Made;
 use crate::front::report::reason;
 use crate::front::session::{Next, Session};
@@ -170,7 +171,11 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
     };
     context.set_mask(mask_of(thread));
     if made.is_thread() {
-        if !made.is_whole_thread() {
+        let is_whole = match memory::is_loaded() {
+            true => made.shares_all(),
+            false => made.is_whole_thread(),
+        };
+        if !is_whole {
             process.link().fail("a thread of the command is not to share everything with it");
         }
         return create_thread(thread, &process, made, context);
@@ -190,6 +195,9 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
     match give_birth(made, context, child) {
         Ok(child) => {
             std::mem::forget(link);
+            if let Some(pointers) = pointers_of(made) {
+                pointers.take();
+            }
             begins(thread, child);
             Next::Answer(0)
         }
@@ -204,9 +212,16 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
 /// answer.
 pub(super) fn give_birth(made: &Made, context: &Context, child: Child) -> Result<Child, i64> {
     let (socket, window_fd) = (child.socket, child.window_fd);
+    let pointers = pointers_of(made);
+    let made = match pointers {
+        Some(_) => made.clone().with_pointer(None),
+        None => made.clone(),
+    };
     let answer = match made.stack() {
         Some(top) => {
-            let newborn = Box::into_raw(members::Newborn::process(here().stack.get(), child));
+            let mut newborn = members::Newborn::process(here().stack.get(), child);
+            newborn.pointers = pointers;
+            let newborn = Box::into_raw(newborn);
             let birth = context.birth(!signals::SYNCHRONOUS);
             let birth = Birth { newborn: newborn as u64, ..birth };
             let answer = made.clone().apart().with_stack(top, birth);
@@ -224,6 +239,12 @@ pub(super) fn give_birth(made: &Made, context: &Context, child: Child) -> Result
     Err(answer)
 }
 
+/// What a process begins with that a program makes which was loaded beside the library: it has a copy of the library's memory.
+fn pointers_of(made: &Made) -> Option<memory::Pointers> {
+    let programs = made.pointer().unwrap_or_else(|| here().programs_pointer.get());
+    memory::is_loaded().then_some(memory::Pointers { own: None, programs })
+}
+
 /// A new thread: it has the connection of its process.
 fn create_thread(
     thread: &mut Thread,
@@ -239,12 +260,21 @@ fn create_thread(
         process: Some(Arc::clone(process)),
         ..Session::of_member(masks, session.plan.flags)
     };
+    let mut made = made.clone();
+    let mut pointers = pointers_of(&made);
+    if let Some(pointers) = &mut pointers {
+        let Some(own) = memory::Own::new() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
+        made = made.with_pointer(Some(own.pointer()));
+        pointers.own = Some(own);
+    }
     let Ok(stack) = thread::new_stack() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
     process.inside.fetch_add(1, Ordering::AcqRel);
-    let newborn = Box::into_raw(members::Newborn::thread(stack, own));
+    let mut newborn = members::Newborn::thread(stack, own);
+    newborn.pointers = pointers;
+    let newborn = Box::into_raw(newborn);
     let birth = context.birth(!signals::SYNCHRONOUS);
     let birth = Birth { newborn: newborn as u64, ..birth };
-    let answer = made.clone().with_stack(top, birth);
+    let answer = made.with_stack(top, birth);
     if answer < 0 {
         // SAFETY: there is no such thread, and nobody else has it.
         members::never_born(unsafe { Box::from_raw(newborn) });

@@ -308,7 +308,7 @@ impl Link {
 }
 
 /// The process ends.
-pub(super) fn end(status: i32) -> ! {
+pub fn end(status: i32) -> ! {
     loop {
         // SAFETY: nothing comes after it.
         unsafe { syscall(libc::SYS_exit_group, [status as u64, 0, 0, 0, 0, 0]) };
@@ -323,7 +323,8 @@ fn end_as_killed() -> ! {
     end(FAILED)
 }
 
-pub(super) fn number_of_process() -> u64 {
+/// The number of this process.
+pub fn number_of_process() -> u64 {
     // SAFETY: it takes nothing.
     unsafe { syscall(libc::SYS_getpid, [0; 6]) as u64 }
 }
@@ -331,6 +332,13 @@ pub(super) fn number_of_process() -> u64 {
 /// What a process says when it is there; or another program in it.
 pub(super) fn here_request(other_program: bool) -> Request {
     Request::new(Ask::Here, 0).with([other_program.into(), 0, 0, 0, 0, 0])
+}
+
+/// Has the transaction of this thread's process fail, if it is in one.
+pub fn fail(thread: &Thread, what: &str) {
+    if let Some(process) = process_of(thread) {
+        process.link().fail(what);
+    }
 }
 
 pub(super) fn process_of(thread: &Thread) -> Option<Arc<Process>> {

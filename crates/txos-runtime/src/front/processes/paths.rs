@@ -5,6 +5,7 @@ use std::cell::LazyCell;
 use super::link::{Link, number_of_process};
 use super::wire::{Part, Shape};
 use crate::call::Call;
+use crate::front::loader;
 use crate::raw::{Errno, Sys};
 use crate::tx::kernel;
 
@@ -100,6 +101,9 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
     }
     match rest[..] {
         [b"fd", name] => is_ours(name).map(|number| by_server(number, &[])),
+        [b"exe"] if number != libc::SYS_lstat => {
+            loader::program().map(|path| (libc::AT_FDCWD, path.to_vec()))
+        }
         [b"cwd", ref rest @ ..] if !rest.is_empty() => Some((libc::AT_FDCWD, joined(rest))),
         [b"root", ref rest @ ..] if !rest.is_empty() => {
             Some((dir, [&b"/"[..], &joined(rest)].concat()))

@@ -3,16 +3,17 @@
 
 use std::ffi::{CStr, CString};
 
-use txos_engine::program::Kind;
+use txos_engine::program::{self, Kind};
 
 use super::client::VARIABLE;
 use super::link::{Link, Process};
+use super::calls::working_directory;
 use super::paths::look_up;
 use super::wire::{self, Ask, How, Request};
 use crate::call::Call;
 use crate::front::session::Next;
 use crate::front::thread::Thread;
-use crate::front::{in_process, signals};
+use crate::front::{in_process, loader, signals};
 use crate::raw::{self, Errno, Sys, check, syscall};
 use crate::tx::kernel::{self, OwnedFd};
 use crate::user::UserPtr;
@@ -58,6 +59,18 @@ struct Image {
     /// The arguments in front of those that were given from the second on; `None`: those that were given.
     arguments: Option<Vec<CString>>,
     copy: Option<OwnedFd>,
+    /// What the library is to load, if that is what the kernel runs.
+    beside: Option<Beside>,
+}
+
+/// A program into which the library can't be preloaded: the library loads it ([`loader`]).
+struct Beside {
+    program: OwnedFd,
+    linker: Option<OwnedFd>,
+    /// What it is called.
+    name: Vec<u8>,
+    /// Where it was found.
+    file: Vec<u8>,
 }
 
 fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
@@ -74,7 +87,10 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
     let at = usize::from(call.number() == libc::SYS_execveat);
     let (dir, flags) = if at == 1 { (call.int(0), call.int(4)) } else { (libc::AT_FDCWD, 0) };
     let given = call.path(at)?;
-    let mut name = given.clone();
+    let mut name = match given.as_slice() {
+        own if is_own_program(own) => loader::program().unwrap_or(own).to_vec(),
+        given => given.to_vec(),
+    };
     let mut found = find(link, dir, &name, flags)?;
     let first = match &found {
         Found::At(path) => Some(path.clone()),
@@ -109,11 +125,14 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
         match kind {
             Kind::Dynamic => {
                 return Ok(match (all_stable, first, found) {
-                    (true, Some(path), _) => Image { path, arguments: None, copy: None },
+                    (true, Some(path), _) => {
+                        Image { path, arguments: None, copy: None, beside: None }
+                    }
                     (_, _, Found::At(path)) => Image {
                         path,
                         arguments: (!arguments.is_empty()).then_some(arguments),
                         copy: None,
+                        beside: None,
                     },
                     (_, _, Found::Copy(fd)) => {
                         let path = CString::new(kernel::magic_path(fd.number()));
@@ -121,6 +140,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                             path: path.map_err(|_| Errno::INVAL)?,
                             arguments: (!arguments.is_empty()).then_some(arguments),
                             copy: Some(fd),
+                            beside: None,
                         }
                     }
                 });
@@ -140,15 +160,73 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                 found = find(link, libc::AT_FDCWD, &name, 0)?;
                 all_stable &= matches!(&found, Found::At(path) if path.to_bytes() == name);
             }
-            Kind::Static => {
+            Kind::Alone(linker) => {
+                if !program::can_be_accompanied() {
+                    return Err(Stop::Cannot(format!(
+                        "{shown} is statically linked, or of another C library: on this machine the library can't be loaded \
+                         beside it (FSGSBASE)"
+                    )));
+                }
+                let (program, file) = open_to_load(link, found, &name)?;
+                let linker = match linker {
+                    Some(path) => {
+                        let found = find(link, libc::AT_FDCWD, &path, 0)?;
+                        Some(open_to_load(link, found, &path)?.0)
+                    }
+                    None => None,
+                };
+                return Ok(Image {
+                    path: in_process::library().to_owned(),
+                    arguments: (!arguments.is_empty()).then_some(arguments),
+                    copy: None,
+                    beside: Some(Beside { program, linker, name: given, file }),
+                });
+            }
+            Kind::Foreign => {
                 return Err(Stop::Cannot(format!(
-                    "{shown} is statically linked or not a 64-bit program: the library can't be loaded into it"
+                    "{shown} is not a 64-bit program: the library can't be loaded into it"
                 )));
             }
             Kind::Unknown => return Err(Errno::NOEXEC.into()),
         }
     }
     Err(Errno::LOOP.into())
+}
+
+/// Whether a path is that of the process's own program, which the library has loaded.
+fn is_own_program(path: &[u8]) -> bool {
+    matches!(path, b"/proc/self/exe" | b"/proc/thread-self/exe") && loader::program().is_some()
+}
+
+/// Opens a program, or its dynamic linker, that is to be loaded, as the kernel does for one that is to be run; where it is.
+fn open_to_load(link: &Link, found: Found, name: &[u8]) -> Result<(OwnedFd, Vec<u8>), Stop> {
+    let (fd, is_copy) = match found {
+        Found::Copy(fd) => (fd, true),
+        Found::At(path) => {
+            let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+            let fd = OwnedFd::open(path.to_bytes(), flags).map_err(|errno| match errno {
+                Errno::ACCESS => Stop::Cannot(format!(
+                    "{} can be run but not read: the library can't load it",
+                    String::from_utf8_lossy(name)
+                )),
+                errno => Stop::Errno(errno),
+            })?;
+            (fd, false)
+        }
+    };
+    let path = kernel::magic_path(fd.number());
+    kernel::access_at(libc::AT_FDCWD, &path, libc::X_OK as u32, libc::AT_EACCESS)?;
+    let file = match is_copy {
+        false => kernel::path_of_fd(fd.number())?,
+        true if name.starts_with(b"/") => name.to_vec(),
+        true => {
+            let mut path = working_directory(link).unwrap_or_default();
+            path.push(b'/');
+            path.extend(name.strip_prefix(b"./").unwrap_or(name));
+            path
+        }
+    };
+    Ok((fd.raised()?, file))
 }
 
 /// Where a program is.
@@ -201,7 +279,7 @@ impl Image {
     /// Runs it in place of the present program; comes back if that fails.
     fn run(self, link: &Link, thread: &Thread, call: &Call) -> i64 {
         let answer = self.try_run(link, thread, call);
-        drop(self.copy);
+        drop((self.copy, self.beside));
         raw::answer(answer)
     }
 
@@ -217,18 +295,29 @@ impl Image {
         };
         arguments.push(0);
         let environment = strings(call.word(at + 2))?;
-        let (mut kept, preload) = split_environment(&environment)?;
         let library = in_process::library();
-        let mut list = b"LD_PRELOAD=".to_vec();
-        list.extend(library.to_bytes());
-        if !preload.is_empty() {
-            list.push(b':');
-            list.extend(preload);
-        }
-        let list = CString::new(list).map_err(|_| Errno::INVAL)?;
         let member =
             CString::new(format!("{VARIABLE}={}", link.socket)).map_err(|_| Errno::INVAL)?;
-        kept.extend([list.as_ptr() as u64, member.as_ptr() as u64, 0]);
+        let (mut kept, mut own) = (Vec::new(), Vec::new());
+        match &self.beside {
+            None => {
+                let (others, preload) = split_environment(&environment)?;
+                let mut list = b"LD_PRELOAD=".to_vec();
+                list.extend(library.to_bytes());
+                if !preload.is_empty() {
+                    list.push(b':');
+                    list.extend(preload);
+                }
+                kept.extend(others);
+                own.push(CString::new(list).map_err(|_| Errno::INVAL)?);
+            }
+            Some(beside) => (kept, own) = beside.environment(&environment)?,
+        }
+        kept.extend(own.iter().map(|text| text.as_ptr() as u64));
+        kept.extend([member.as_ptr() as u64, 0]);
+        if let Some(beside) = &self.beside {
+            beside.is_kept()?;
+        }
         kernel::set_close_on_exec(link.socket, false)?;
         let mut becomes = Request::new(Ask::Becomes, 1);
         becomes.words[0] = can_be_loaded(library).into();
@@ -243,6 +332,49 @@ impl Image {
         link.ask_plainly(&Request::new(Ask::Becomes, 0));
         kernel::set_close_on_exec(link.socket, true)?;
         check(answer)
+    }
+}
+
+impl Beside {
+    /// The environment for the library, which has the dynamic linker read none of the program's variables: what of it stays as it
+    /// is, and what is new.
+    fn environment(&self, all: &[u64]) -> Sys<(Vec<u64>, Vec<CString>)> {
+        let (mut kept, mut new) = (Vec::new(), Vec::new());
+        let own = [loader::PROGRAM, loader::FILE, program::FIRST, VARIABLE];
+        for &address in all {
+            // SAFETY: the program has given it for this call.
+            let text = unsafe { UserPtr::<u8>::new(address) }.text(usize::MAX, Errno::TOOBIG)?;
+            let is = |name: &&str| {
+                text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+            };
+            if own.iter().any(is) {
+                continue;
+            }
+            if program::is_linkers(&text) {
+                let hidden = [program::HIDDEN.as_bytes(), &text].concat();
+                new.push(CString::new(hidden).map_err(|_| Errno::INVAL)?);
+            } else {
+                kept.push(address);
+            }
+        }
+        let linker = self.linker.as_ref().map_or(-1, OwnedFd::number);
+        let start = format!("{}={}:{linker}:", loader::PROGRAM, self.program.number());
+        for text in [
+            [start.as_bytes(), &self.name].concat(),
+            [loader::FILE.as_bytes(), b"=", &self.file].concat(),
+        ] {
+            new.push(CString::new(text).map_err(|_| Errno::INVAL)?);
+        }
+        Ok((kept, new))
+    }
+
+    /// Its files are open in the library's process. (If that is not run after all, they are closed.)
+    fn is_kept(&self) -> Sys<()> {
+        kernel::set_close_on_exec(self.program.number(), false)?;
+        if let Some(linker) = &self.linker {
+            kernel::set_close_on_exec(linker.number(), false)?;
+        }
+        Ok(())
     }
 }
 
