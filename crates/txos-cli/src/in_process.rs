@@ -125,10 +125,12 @@ fn look_up(program: &OsStr) -> Option<PathBuf> {
         return Some(program.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
-    let executable = |path: &PathBuf| {
-        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
+    let executable = |path: &PathBuf| path.metadata().is_ok_and(|meta| is_executable(&meta));
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(executable)
+}
+
+fn is_executable(meta: &std::fs::Metadata) -> bool {
+    meta.is_file() && meta.permissions().mode() & 0o111 != 0
 }
 
 /// How a program takes the library in.
@@ -142,8 +144,16 @@ enum Takes {
 /// How the library gets into this program, or why it does not. What can't be looked at is left for the
 /// kernel to judge.
 fn check(path: &Path, scripts: usize) -> Result<Takes, String> {
-    let (Ok(file), Ok(meta)) = (File::open(path), path.metadata()) else {
-        return Ok(Takes::Preloaded);
+    let (file, meta) = match (File::open(path), path.metadata()) {
+        (Ok(file), Ok(meta)) => (file, meta),
+        (Err(error), Ok(meta))
+            if error.kind() == std::io::ErrorKind::PermissionDenied && is_executable(&meta) =>
+        {
+            return Err("it can be run but not read, so it is not known whether anything can be loaded into it; \
+                        run it with --view overlay"
+                .into());
+        }
+        _ => return Ok(Takes::Preloaded),
     };
     let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if changes_ids(meta.mode(), (meta.uid(), meta.gid()), own) {
@@ -158,12 +168,16 @@ fn check(path: &Path, scripts: usize) -> Result<Takes, String> {
                 .map_err(|why| format!("its interpreter {}: {why}", quoted(interpreter)))
         }
         Kind::Alone(_) if can_be_accompanied() => Ok(Takes::Beside),
-        Kind::Alone(_) => Err("it is statically linked, or of another C library, so nothing can be loaded \
+        Kind::Alone(_) => {
+            Err("it is statically linked, or of another C library, so nothing can be loaded \
                                into it on this machine; run it with --view overlay"
-            .into()),
-        Kind::Foreign => Err("it is not a 64-bit program, so nothing can be loaded into it; run it with \
+                .into())
+        }
+        Kind::Foreign => {
+            Err("it is not a 64-bit program, so nothing can be loaded into it; run it with \
                               --view overlay"
-            .into()),
+                .into())
+        }
         _ => Ok(Takes::Preloaded),
     }
 }

@@ -6,9 +6,13 @@ pub const FIRST: &str = "TXOS_FIRST_PROGRAM";
 /// In front of variables that are a program's, and that the dynamic linker of the library is not to go by.
 pub const HIDDEN: &str = "TXOS_";
 
-/// Whether a variable has a name that the dynamic linker goes by.
+/// Whether a variable is to be hidden so: it has a name that the dynamic linker goes by, or one that would be taken for such
+/// a name that is hidden.
 #[must_use]
-pub fn is_linkers(variable: &[u8]) -> bool {
+pub fn is_hidden(mut variable: &[u8]) -> bool {
+    while let Some(rest) = variable.strip_prefix(HIDDEN.as_bytes()) {
+        variable = rest;
+    }
     variable.starts_with(b"LD_") || variable.starts_with(b"GLIBC_TUNABLES=")
 }
 

@@ -74,7 +74,7 @@ impl Entry {
                 started.arg0(name).env(program::FIRST, command);
                 for (variable, value) in std::env::vars_os() {
                     let text = [variable.as_bytes(), b"="].concat();
-                    if program::is_linkers(&text) {
+                    if program::is_hidden(&text) {
                         let mut hidden = OsString::from(program::HIDDEN);
                         hidden.push(&variable);
                         started.env_remove(variable).env(hidden, value);

@@ -88,6 +88,13 @@ impl Call {
         unsafe { UserSlice::new(self.words[index], len) }
     }
 
+    /// Whether its first two arguments, a place and how many bytes there are, take in where something is.
+    #[must_use]
+    pub fn takes<T>(&self, thing: *const T) -> bool {
+        let at = thing as u64;
+        at.checked_sub(self.words[0]).is_some_and(|offset| offset < self.words[1])
+    }
+
     /// A copy of an argument that is a path.
     ///
     /// # Errors

@@ -34,6 +34,15 @@ pub fn tell(message: &str) {
 pub fn call(tls: &Tls, call: &Call) -> i64 {
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return -i64::from(libc::EINVAL) };
+    if let Some(session) = thread.session.as_mut().filter(|session| session.process.is_some()) {
+        session.masks.are_now(tls.entered_with.get());
+        tls.goes_by(&session.masks);
+    }
+    if !thread.waits.is_empty() {
+        // This runs on the program's stack.
+        let near = std::ptr::from_ref(&call) as usize;
+        thread::after_jump(thread, near);
+    }
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
     let next = on_own_stack(tls, || dispatch::dispatch(thread, call, None));

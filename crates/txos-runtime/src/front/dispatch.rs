@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use super::classify::{Class, classify};
-use super::{loader, processes};
 use super::report::reason;
 use super::session::{self, Next};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
 use super::{api, members, naps, outside, process, restored, signals};
+use super::{loader, processes};
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::tx::{Failure, Tx, flags, held, timers, waits};
@@ -189,7 +189,9 @@ pub fn by_class(
             put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }
-        (Class::AlternateStack, Some(context)) => Next::Answer(context.alternate_stack(call)),
+        (Class::AlternateStack, Some(context)) => {
+            Next::Answer(context.alternate_stack(&mut thread.small, call))
+        }
         (Class::Suspend, _) => suspended(thread, call),
         (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),
         (Class::Fork | Class::Vfork | Class::Clone | Class::Clone3, Some(context)) => {

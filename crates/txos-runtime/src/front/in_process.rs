@@ -220,7 +220,7 @@ fn start(name: String) {
     }
     if let Some(number) = std::env::var_os(client::VARIABLE) {
         let socket = number.to_str().and_then(|number| number.parse().ok());
-        forget_environment();
+        forget_environment(false);
         let gone_on =
             socket.ok_or_else(|| "the descriptor that leads to it is not known".to_owned());
         if let Err(why) = gone_on.and_then(|socket| client::go_on(here(), socket)) {
@@ -236,10 +236,7 @@ fn start(name: String) {
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
     label(Label { name: name_in_history, message, hides_arguments });
-    forget_environment();
-    // For `txos` in this transaction.
-    // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
-    unsafe { libc::setenv(c"TXOS_VIEW".as_ptr(), c"library".as_ptr(), 1) };
+    forget_environment(true);
     let plan = How { flags, ..How::default() };
     let report = match hand_over.map(ReportTo::begin).transpose() {
         Ok(report) => report,
@@ -304,31 +301,61 @@ pub fn find_library() {
     }
 }
 
-/// Neither the variables nor the preloading is for the command to see.
-fn forget_environment() {
+/// Neither the variables nor the preloading is for the command to see. `first`: it is the command's first process, and `txos`
+/// in it is to know where it is.
+fn forget_environment(first: bool) {
+    let preloaded = std::env::var_os(PRELOAD).map(OsString::into_vec).unwrap_or_default();
+    // It was put in front, with a colon if there was anything.
+    let mut parts = preloaded.splitn(2, |&byte| byte == b':');
+    let own = parts.next().unwrap_or_default();
     if loader::is_program() {
         find_library();
-        // Its program is to see none of them, and is given an environment of its own.
-        return;
-    }
-    let rest = std::env::var_os(PRELOAD).map(OsString::into_vec).unwrap_or_default();
-    // It was put in front, with a colon if there was anything.
-    let own = rest.split(|&byte| byte == b':').next().unwrap_or_default();
-    if let Ok(own) = CString::new(own) {
+    } else if let Ok(own) = CString::new(own) {
         let _ = LIBRARY.set(own);
     }
-    let rest = rest.iter().position(|&byte| byte == b':').map(|at| rest[at + 1..].to_vec());
-    let rest = rest.filter(|rest| !rest.is_empty()).and_then(|rest| CString::new(rest).ok());
-    // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
-    unsafe {
-        libc::unsetenv(c"TXOS_IN_PROCESS".as_ptr());
-        libc::unsetenv(c"TXOS_IN_PROCESS_NAME".as_ptr());
-        libc::unsetenv(c"TXOS_IN_PROCESS_MESSAGE".as_ptr());
-        libc::unsetenv(c"TXOS_MEMBER".as_ptr());
-        match rest {
-            Some(rest) => libc::setenv(c"LD_PRELOAD".as_ptr(), rest.as_ptr(), 1),
-            None => libc::unsetenv(c"LD_PRELOAD".as_ptr()),
+    let rest = parts.next().filter(|rest| !rest.is_empty());
+    let rest = rest.and_then(|rest| CString::new([b"LD_PRELOAD=", rest].concat()).ok());
+    let mut left: Option<&'static CStr> = rest.map(|text| &*Box::leak(text.into_boxed_c_str()));
+    // Programs write to their environment.
+    let mut told: Option<&'static CStr> =
+        first.then(|| &*Box::leak(CString::from(VIEW).into_boxed_c_str()));
+    change_environment(|text| {
+        let is = |name: &str| {
+            text.to_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
         };
+        if [VARIABLE, NAME, MESSAGE, client::VARIABLE].into_iter().any(is)
+            || first && is("TXOS_VIEW")
+        {
+            // In place of one of them.
+            return told.take();
+        }
+        if is(PRELOAD) && !loader::is_program() { left.take() } else { Some(text) }
+    });
+}
+
+/// What tells `txos` that it runs in a transaction in the library's view.
+const VIEW: &CStr = c"TXOS_VIEW=library";
+
+/// Replaces or removes variables. The list itself is changed: shells have functions of their own in place of the C library's,
+/// which do nothing yet.
+fn change_environment(mut change: impl FnMut(&'static CStr) -> Option<&'static CStr>) {
+    unsafe extern "C" {
+        static environ: *mut *const std::ffi::c_char;
+    }
+    // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread. The list ends with a zero, and its
+    // strings stay.
+    unsafe {
+        let (mut from, mut to) = (environ, environ);
+        while !from.is_null() && !(*from).is_null() {
+            if let Some(text) = change(CStr::from_ptr(*from)) {
+                *to = text.as_ptr();
+                to = to.add(1);
+            }
+            from = from.add(1);
+        }
+        if !to.is_null() {
+            *to = std::ptr::null();
+        }
     }
 }
 

@@ -394,7 +394,7 @@ pub fn prepare(tls: &Tls) -> i32 {
         on_own_stack(tls, || prepare_in(thread)).unwrap_or_else(|panic| Err(defect(&panic)));
     match result {
         Ok(mut prepared) => {
-            thread::leave_wait(thread.alternate.take());
+            thread::leave_wait(&mut thread.waits);
             let ended = thread.session.take().map(|mut session| {
                 prepared.taken = std::mem::take(&mut session.kept);
                 (prepared.taken.take_late(), session.masks.programs)

@@ -29,8 +29,8 @@ use super::processes::{client, host, joining, link};
 use super::report::reason;
 use super::session::{self, Next, Session};
 use super::signals::{self, Changed, Masks};
-use super::thread::{self, Thread, linger, to_program};
-use super::tls::{Tls, here};
+use super::thread::{self, Thread, linger};
+use super::tls::{ACTIVE, BLOCK, Tls, here};
 use super::trap::Context;
 use super::{api, dispatch, process};
 use crate::call::Call;
@@ -787,27 +787,30 @@ pub fn never_born(newborn: Box<Newborn>) {
     // SAFETY: nothing has run on it.
     unsafe { thread::free_stack(newborn.stack) };
     if let Some(own) = newborn.pointers.as_ref().and_then(|pointers| pointers.own.as_ref()) {
-        own.free();
+        memory::alone(|| own.free());
     }
     drop(newborn);
 }
 
-/// The first thing that a new member does, on its own runtime's stack, with all signals blocked.
+/// The first thing that a new member does, on its own runtime's stack, with all signals blocked; what is to be blocked when
+/// its program goes on.
 ///
 /// # Safety
 /// For the assembly of `entry`, with what [`expect`] gave.
-pub unsafe extern "C" fn born(newborn: *mut Newborn) {
+pub unsafe extern "C" fn born(newborn: *mut Newborn) -> signals::Set {
     // SAFETY: the parent has given it away.
     let mut newborn = unsafe { Box::from_raw(newborn) };
     if let Some(pointers) = newborn.pointers.take() {
         pointers.take();
     }
     let tls = here();
-    goes_on(tls, *newborn);
+    let mask = goes_on(tls, *newborn);
     memory::to_program(tls);
+    mask
 }
 
-fn goes_on(tls: &Tls, newborn: Newborn) {
+/// What is blocked from then on.
+fn goes_on(tls: &Tls, newborn: Newborn) -> signals::Set {
     tls.busy.set(1);
     let armed = thread::guarded(|| match newborn {
         Newborn { child: Some(child), .. } => {
@@ -822,16 +825,17 @@ fn goes_on(tls: &Tls, newborn: Newborn) {
         }
     });
     tls.busy.set(0);
-    let Some(thread) = thread::existing(tls) else { return };
+    let Some(thread) = thread::existing(tls) else { return !signals::SYNCHRONOUS };
     if !matches!(armed, Ok(Ok(()))) {
         let why = session::defect("the calls of a new thread can't be redirected");
         with(thread, |thread| session::abort_in(thread, why));
     }
-    let Some(session) = thread.session.as_ref() else { return };
+    let Some(session) = thread.session.as_ref() else { return !signals::SYNCHRONOUS };
     let masks = session.masks;
     tls.goes_by(&masks);
-    signals::set_mask(masks.real() | masks.at_once);
-    to_program(tls);
+    tls.state.set(ACTIVE);
+    tls.selector.set(BLOCK);
+    masks.real()
 }
 
 /// The thread ends.
@@ -859,7 +863,7 @@ pub fn leave_at_end(thread: &mut Thread) {
 /// `sys_xend` of a member that did not begin the transaction.
 pub fn leave(tls: &Tls, thread: &mut Thread) -> i32 {
     let lives = with(thread, |thread| thread.session.as_ref().is_some_and(|s| s.tx.is_some()));
-    thread::leave_wait(thread.alternate.take());
+    thread::leave_wait(&mut thread.waits);
     let ended = thread.session.take().map(|mut session| {
         let mask = if lives { session.masks.programs } else { session.masks.before };
         if !lives {

@@ -512,7 +512,7 @@ pub unsafe extern "C" fn begin_again() -> i32 {
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     // All that a signal handler could overwrite is here, where it can't.
     let regs = thread.regs;
-    let alternate = thread.alternate.take();
+    let mut waits = std::mem::take(&mut thread.waits);
     let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
     let enlisted = session.take_enlisted();
     let mut plan = session.plan.clone();
@@ -524,7 +524,7 @@ pub unsafe extern "C" fn begin_again() -> i32 {
         }
         drop(session);
     });
-    thread::leave_wait(alternate);
+    thread::leave_wait(&mut waits);
     if gives_up {
         give_up_place(tls, &mut plan, &thread.report.abort.what);
         linger(tls);
@@ -583,7 +583,7 @@ pub fn end(tls: &Tls) -> i32 {
             let Some(mut session) = thread.session.take() else { return api::fail(libc::EINVAL) };
             let (mask, enlisted) = (session.masks.programs, session.take_enlisted());
             let (late, given_up) = (session.kept.take_late(), session.restored.take_given_up());
-            thread::leave_wait(thread.alternate.take());
+            thread::leave_wait(&mut thread.waits);
             drop(session);
             linger(tls);
             // Before signals are let in: a handler may jump out.
@@ -849,7 +849,7 @@ pub fn abort_in(thread: &mut Thread, why: Failure) {
 
 /// The program goes on outside, as before the transaction.
 pub fn outside(tls: &Tls, thread: &mut Thread) {
-    thread::leave_wait(thread.alternate.take());
+    thread::leave_wait(&mut thread.waits);
     let Some(mut session) = thread.session.take() else { return linger(tls) };
     let (mask, enlisted) = (session.masks.before, session.take_enlisted());
     let late = session.kept.take_late();

@@ -157,6 +157,14 @@ impl Masks {
         if own.is_null() { self.programs } else { own.read().unwrap_or(self.programs) }
     }
 
+    /// Where all signals are the program's, the kernel knows best what it has blocked: in a handler that is more.
+    pub fn are_now(&mut self, real: Set) {
+        if self.at_once == SENT {
+            const KEPT: Set = of(libc::SIGSYS);
+            self.programs = real & !KEPT | self.programs & KEPT;
+        }
+    }
+
     /// `rt_sigprocmask`: on what the program sees.
     pub fn change(&mut self, call: &Call) -> i64 {
         let (set, old) = (call.pointer::<Set>(1), call.pointer::<Set>(2));
@@ -206,9 +214,9 @@ pub fn block_all() -> Set {
     procmask(libc::SIG_SETMASK, !0)
 }
 
-/// Blocks these as well.
-pub fn block(set: Set) {
-    procmask(libc::SIG_BLOCK, set);
+/// Blocks these as well; gives the mask of before.
+pub fn block(set: Set) -> Set {
+    procmask(libc::SIG_BLOCK, set)
 }
 
 /// Blocks these no more.

@@ -46,8 +46,10 @@ pub struct Thread {
     pub report: Report,
     /// What happened so far.
     pub counters: Counters,
-    /// The program's stack for handlers, while it waits in a call for which another one is used.
-    pub alternate: Option<Alternate>,
+    /// Calls in which it waits while handlers may run, the last one in a handler of the one before.
+    pub waits: Vec<Wait>,
+    /// The program's stack for handlers, if it is too small for what the kernel puts there for each call.
+    pub small: Option<Alternate>,
     /// The end of a second stack for the runtime, for calls of handlers that interrupt a call of the program's.
     pub spare: Option<Spare>,
     /// A transaction of the thread's that waits to be decided.
@@ -61,6 +63,41 @@ pub struct Thread {
 /// The program's stack for handlers: where, with which flags, how large.
 #[derive(Clone, Copy, Debug)]
 pub struct Alternate(usize, i32, usize);
+
+impl Alternate {
+    /// As the kernel describes it.
+    pub fn of(stack: &libc::stack_t) -> Alternate {
+        Alternate(stack.ss_sp as usize, stack.ss_flags, stack.ss_size)
+    }
+
+    /// For the kernel.
+    pub fn described(self) -> libc::stack_t {
+        let Alternate(start, ss_flags, ss_size) = self;
+        libc::stack_t { ss_sp: start as *mut c_void, ss_flags, ss_size }
+    }
+}
+
+/// A call in which a thread waits while handlers may run.
+#[derive(Debug)]
+pub struct Wait {
+    /// The program's stack for handlers before it.
+    alternate: Option<Alternate>,
+    /// So far up from its beginning they have it meanwhile.
+    limit: usize,
+    /// The end of the stack on which the runtime is at work on the call; handlers that have no other run there.
+    own: *mut u8,
+}
+
+impl Wait {
+    /// Whether the program is in a handler that runs meanwhile, by its stack pointer.
+    fn is_interrupted_at(&self, pointer: usize) -> bool {
+        let end = self.own as usize;
+        let on_alternate = self
+            .alternate
+            .is_some_and(|Alternate(start, ..)| (start..self.limit).contains(&pointer));
+        (end - STACK..end).contains(&pointer) || on_alternate
+    }
+}
 
 /// A stack that is kept.
 #[derive(Debug)]
@@ -133,15 +170,17 @@ pub fn abandon(tls: &Tls) {
     // SAFETY: it takes nothing.
     let thread = unsafe { syscall(libc::SYS_gettid, [0; 6]) } as u64;
     let record = tls.thread.get();
-    let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     let memory = memory::Own::of_thread(tls);
-    all.push(Abandoned { thread, memory, record, stack: tls.stack.get() });
+    let stack = tls.stack.get();
+    memory::alone(|| {
+        let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Abandoned { thread, memory, record, stack });
+    });
 }
 
 fn bury_abandoned() {
-    let Ok(mut all) = ABANDONED.try_lock() else { return };
     let process = u64::from(std::process::id());
-    all.retain(|abandoned| {
+    let is_there = |abandoned: &mut Abandoned| {
         let words = [process, abandoned.thread, 0, 0, 0, 0];
         // SAFETY: no signal is sent; it is asked whether there is such a thread.
         let is_gone = unsafe { syscall(libc::SYS_tgkill, words) } == -i64::from(libc::ESRCH);
@@ -156,6 +195,9 @@ fn bury_abandoned() {
             }
         }
         !is_gone
+    };
+    memory::alone(|| {
+        ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(is_there);
     });
 }
 
@@ -172,7 +214,7 @@ pub unsafe fn free_stack(end: *mut u8) {
 pub fn install(tls: &Tls, stack: *mut u8, thread: Box<Thread>) {
     tls.stack.set(stack);
     tls.thread.set(Box::into_raw(thread));
-    touch();
+    memory::alone(touch);
     let key = KEY.load(Ordering::Relaxed);
     if let Ok(key) = libc::pthread_key_t::try_from(key) {
         // SAFETY: the key was created; the destructor takes this pointer. Without the value
@@ -246,6 +288,7 @@ pub fn after_fork(tls: &Tls) {
     shared::after_fork();
     host::after_fork();
     joining::after_fork();
+    memory::after_fork();
     if let Some(session) = existing(tls).and_then(|thread| thread.session.take()) {
         session.forget();
     }
@@ -267,7 +310,7 @@ pub fn after_fork_of_member(tls: &Tls) {
     shared::after_fork();
     host::after_fork();
     joining::after_fork();
-    super::loader::after_fork();
+    memory::after_fork();
 }
 
 /// Has this thread's system calls dispatched.
@@ -331,7 +374,7 @@ pub fn lingered(tls: &Tls) {
 pub fn leave_program(tls: &Tls) {
     if tls.at_once.get() != 0 {
         // Until here such a handler finds the program's state, and from here on it waits.
-        signals::block(tls.at_once.get());
+        tls.entered_with.set(signals::block(tls.at_once.get()));
     }
     tls.state.set(IDLE);
     tls.selector.set(ALLOW);
@@ -342,8 +385,8 @@ pub fn leave_program(tls: &Tls) {
 pub fn to_program(tls: &Tls) {
     tls.state.set(super::tls::ACTIVE);
     tls.selector.set(BLOCK);
-    if tls.at_once.get() != 0 {
-        signals::unblock(tls.at_once.get());
+    if tls.let_in.get() != 0 {
+        signals::unblock(tls.let_in.get());
     }
 }
 
@@ -353,8 +396,7 @@ pub fn to_program(tls: &Tls) {
 /// Their own calls come here again, by a second stack. Of the program's alternate stack they have what lies below that
 /// which the kernel has put there for this call; nothing, if that is little.
 ///
-/// One that jumps out never comes back here: the stack that this
-/// runs on is left to the process.
+/// One that jumps out never comes back here: that is found with the next call ([`after_jump`]).
 pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) -> i64 {
     let spare = existing(tls).and_then(|thread| thread.spare.take());
     let Some(spare) = spare.or_else(|| new_stack().ok().map(Spare)) else {
@@ -364,11 +406,15 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     let own = tls.stack.replace(spare.0);
     let frame = tls.frame.replace(0);
     let alternate = exchange_alternate(None);
+    let free = alternate.and_then(|whole| below(whole, frame));
+    let mut depth = 0;
     if let Some(thread) = existing(tls) {
-        let stack = alternate.map(|old| Alternate(old.ss_sp as usize, old.ss_flags, old.ss_size));
-        thread.alternate = stack.or(thread.alternate);
+        depth = thread.waits.len();
+        let alternate = alternate.as_ref().map(Alternate::of);
+        let limit = free.map_or(0, |free| free.ss_sp as usize + free.ss_size);
+        thread.waits.push(Wait { alternate, limit, own });
     }
-    if let Some(free) = alternate.and_then(|whole| below(whole, frame)) {
+    if let Some(free) = free {
         exchange_alternate(Some(free));
     }
     tls.busy.set(0);
@@ -386,9 +432,9 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     let answer = match come {
         None => in_program(&|| Some(call.make())),
         // They run; whatever comes then is in time for a wait.
-        Some(restarts) if !memory::is_loaded() => in_program(&|| {
-            Some(interrupted::answer(call, restarts).unwrap_or_else(|| call.make()))
-        }),
+        Some(restarts) if !memory::is_loaded() => {
+            in_program(&|| Some(interrupted::answer(call, restarts).unwrap_or_else(|| call.make())))
+        }
         // The library looks at the program's memory with its own thread pointer only.
         Some(restarts) => in_program(&|| None)
             .or_else(|| interrupted::answer(call, restarts))
@@ -405,17 +451,33 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     tls.frame.set(frame);
     if let Some(thread) = existing(tls) {
         thread.spare = Some(spare);
-        thread.alternate = None;
+        thread.waits.truncate(depth);
     }
     answer
 }
 
 /// The program's stack for handlers is in use again, after a handler has jumped out of a wait ([`make_in_program`]), or
 /// has lost the transaction.
-pub fn leave_wait(alternate: Option<Alternate>) {
-    if let Some(Alternate(start, ss_flags, ss_size)) = alternate {
-        exchange_alternate(Some(libc::stack_t { ss_sp: start as *mut c_void, ss_flags, ss_size }));
+pub fn leave_wait(waits: &mut Vec<Wait>) {
+    if let Some(alternate) = waits.drain(..).next().and_then(|wait| wait.alternate) {
+        exchange_alternate(Some(alternate.described()));
     }
+}
+
+/// The program makes a call with this stack pointer: it may have jumped out of handlers, and so out of calls in which it waited.
+/// Its stack for handlers is as it was before these, and their stacks are free. The former, if it is another one now.
+pub fn after_jump(thread: &mut Thread, pointer: usize) -> Option<libc::stack_t> {
+    let mut alternate = None;
+    while let Some(wait) = thread.waits.pop_if(|wait| !wait.is_interrupted_at(pointer)) {
+        alternate = wait.alternate;
+        // (The one before is given back.)
+        thread.spare = Some(Spare(wait.own));
+    }
+    let alternate = alternate.map(Alternate::described);
+    if let Some(alternate) = alternate {
+        exchange_alternate(Some(alternate));
+    }
+    alternate
 }
 
 /// What of a stack for handlers lies below a frame that the kernel has put there. `None`: too little, or nobody knows how far it

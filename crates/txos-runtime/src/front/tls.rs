@@ -55,8 +55,13 @@ pub struct Tls {
     pub frame: Cell<u64>,
     /// Pages of the program's that were there when they were asked about ([`crate::reach`]).
     pub known: [Cell<u64>; KNOWN],
-    /// Signals whose handlers run at once in this transaction, although they are sent.
+    /// Signals whose handlers run at once in this transaction, although they are sent: they are blocked while runtime code
+    /// runs.
     pub at_once: Cell<u64>,
+    /// Of these: what the program lets in.
+    pub let_in: Cell<u64>,
+    /// What was blocked when runtime code was last entered by a function.
+    pub entered_with: Cell<u64>,
     /// Signals that may end the process while this transaction waits, if it has no handler for them.
     pub ending: Cell<u64>,
     /// What the program sets to have this transaction aborted; null: nothing.
@@ -81,15 +86,23 @@ pub struct Tls {
 }
 
 impl Tls {
+    /// As a new thread's.
+    pub fn clear(&self) {
+        // SAFETY: zeroes are a valid block; it is reached by its own thread only, and nothing has a reference into it.
+        unsafe { std::ptr::from_ref(self).cast_mut().write(std::mem::zeroed()) };
+    }
+
     /// What the masks of this transaction let through.
     pub fn goes_by(&self, masks: &Masks) {
-        self.at_once.set(masks.handled());
+        self.at_once.set(masks.at_once);
+        self.let_in.set(masks.handled());
         self.ending.set(masks.ending());
     }
 
     /// There is no transaction any more.
     pub fn goes_by_none(&self) {
         self.at_once.set(0);
+        self.let_in.set(0);
         self.ending.set(0);
         self.place.set(0);
         self.slept.set(0);
@@ -113,13 +126,13 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,264",
+    ".size txos_tls,280",
     "txos_tls:",
-    ".zero 264",
+    ".zero 280",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 264 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 280 && std::mem::offset_of!(Tls, stack) == 16);
 const _: () = assert!(std::mem::offset_of!(Tls, own_pointer) == 24);
 const _: () = assert!(std::mem::offset_of!(Tls, programs_pointer) == 32);
 

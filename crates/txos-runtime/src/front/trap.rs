@@ -8,7 +8,7 @@ use super::entry::{self, Birth};
 use super::loader::memory;
 use super::session::Next;
 use super::signals::{self, Set};
-use super::thread::{self, leave_program};
+use super::thread::{self, Alternate, leave_program};
 use super::tls::{ACTIVE, here};
 use crate::call::Call;
 use crate::raw::syscall;
@@ -26,6 +26,16 @@ const IN_TRANSACTION: u8 = 1;
 /// Elsewhere.
 const OUTSIDE: u8 = 0;
 
+/// How large a stack must be for the kernel to put there what it needs to go on after a trap.
+fn least_for_a_trap() -> usize {
+    /// Where the kernel does not tell (before Linux 5.14).
+    const UNTOLD: u64 = 4096;
+    const AT_MINSIGSTKSZ: u64 = 51;
+    // SAFETY: it takes a number.
+    let told = unsafe { libc::getauxval(AT_MINSIGSTKSZ) };
+    (if told == 0 { UNTOLD } else { told }) as usize + 512
+}
+
 impl Context {
     fn register(&self, index: i32) -> u64 {
         self.0.uc_mcontext.gregs[index as usize] as u64
@@ -33,6 +43,12 @@ impl Context {
 
     fn set_register(&mut self, index: i32, value: u64) {
         self.0.uc_mcontext.gregs[index as usize] = value as i64;
+    }
+
+    /// What is blocked while the program runs.
+    pub fn mask(&self) -> Set {
+        // SAFETY: the kernel's set is the first word of the C library's.
+        unsafe { (&raw const self.0.uc_sigmask).cast::<Set>().read_unaligned() }
     }
 
     /// What is blocked when the program goes on.
@@ -44,14 +60,17 @@ impl Context {
     /// `sigaltstack`. The kernel puts what the frame says in force when the handler returns, but not
     /// always: Linux 6.18 leaves things as they are if the frame lies on the very stack that is to be
     /// changed. So it is changed here, too, where the runtime's own stack is in use.
-    pub fn alternate_stack(&mut self, call: &Call) -> i64 {
+    pub fn alternate_stack(&mut self, small: &mut Option<Alternate>, call: &Call) -> i64 {
         let (new, old) = (call.pointer::<libc::stack_t>(0), call.pointer::<libc::stack_t>(1));
-        let mut now = self.0.uc_stack;
+        let mut now = small.map_or(self.0.uc_stack, Alternate::described);
         let (start, end) = (now.ss_sp as u64, now.ss_sp as u64 + now.ss_size as u64);
         let inside = (start..end).contains(&self.register(libc::REG_RSP));
         now.ss_flags &= !libc::SS_ONSTACK;
         if inside {
             now.ss_flags |= libc::SS_ONSTACK;
+        }
+        if now.ss_size == 0 {
+            now.ss_flags |= libc::SS_DISABLE;
         }
         if !new.is_null() {
             let Ok(mut new) = new.read() else { return -i64::from(libc::EFAULT) };
@@ -65,6 +84,13 @@ impl Context {
                 0 | libc::SS_ONSTACK if new.ss_size < LEAST => return -i64::from(libc::ENOMEM),
                 0 | libc::SS_ONSTACK => {}
                 _ => return -i64::from(libc::EINVAL),
+            }
+            *small = None;
+            if new.ss_flags & libc::SS_DISABLE == 0 && new.ss_size < least_for_a_trap() {
+                // Natively it would do until a signal comes. Here each call is one.
+                *small = Some(Alternate::of(&new));
+                (new.ss_sp, new.ss_size, new.ss_flags) =
+                    (std::ptr::null_mut(), 0, libc::SS_DISABLE);
             }
             let arguments = [(&raw const new) as u64, 0, 0, 0, 0, 0];
             // SAFETY: the kernel reads what is described here; the stack is the program's to name.
@@ -147,12 +173,28 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
             .map(|register| context.register(register));
     tls.busy.set(1);
+    if let Some(session) = thread.session.as_mut().filter(|session| session.process.is_some()) {
+        session.masks.are_now(context.mask());
+        tls.goes_by(&session.masks);
+    }
+    if !thread.waits.is_empty()
+        && let Some(stack) = thread::after_jump(thread, context.register(libc::REG_RSP) as usize)
+    {
+        // The kernel puts in force what it finds here.
+        context.0.uc_stack = stack;
+    }
     let frame = tls.frame.replace(std::ptr::from_ref(context) as u64);
     thread.counters.trapped += 1;
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the program has made this call, and waits for this handler.
-    let call = unsafe { Call::new(number, args) };
+    let mut call = unsafe { Call::new(number, args) };
+    if number == libc::SYS_munmap && memory::is_loaded() && call.takes(context) {
+        // A thread takes its own stack away: all that it can do then is to end.
+        let _ = call.make();
+        // SAFETY: it has no pointers.
+        call = unsafe { Call::new(libc::SYS_exit, [0; 6]) };
+    }
     let next = dispatch(thread, &call, Some(context));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };

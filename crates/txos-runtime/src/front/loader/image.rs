@@ -1,7 +1,7 @@
 //! Maps a program into memory, as the kernel does (`elf(5)`).
 #![allow(unsafe_code)] // the process's memory
 
-use crate::raw::{Errno, Sys, check, syscall};
+use crate::raw::{self, Errno, Sys, syscall};
 use crate::tx::kernel;
 
 const PAGE: u64 = 4096;
@@ -14,6 +14,7 @@ const END: u64 = 1 << 47;
 
 const LOAD: u32 = 1;
 const HEADERS: u32 = 6;
+const STACK: u32 = 0x6474_e551;
 const EXECUTE: u32 = 1;
 const WRITE: u32 = 2;
 const READ: u32 = 4;
@@ -32,6 +33,8 @@ pub struct Image {
     pub headers: (u64, u64),
     /// The end of what it takes.
     pub end: u64,
+    /// It puts code on its stack.
+    pub wants_to_run_its_stack: bool,
 }
 
 /// One of its program headers.
@@ -98,7 +101,51 @@ impl Part {
 fn mmap(at: u64, size: u64, protection: u64, flags: i32, fd: i32, offset: u64) -> Sys<u64> {
     let flags = (flags | libc::MAP_PRIVATE) as u64;
     // SAFETY: what is mapped over is the image's own place, or nothing.
-    check(unsafe { syscall(libc::SYS_mmap, [at, size, protection, flags, fd as u64, offset]) })
+    raw::check(unsafe { syscall(libc::SYS_mmap, [at, size, protection, flags, fd as u64, offset]) })
+}
+
+/// What a program's headers say.
+#[derive(Debug)]
+struct Headers {
+    kind: u16,
+    entry: u64,
+    /// Where in the file they begin.
+    start: u64,
+    all: Vec<Part>,
+}
+
+impl Headers {
+    fn read(fd: i32) -> Sys<Headers> {
+        let mut header = [0; HEADER];
+        read_whole(fd, &mut header, 0)?;
+        let (kind, entry) = (word::<2>(&header, 16) as u16, word::<8>(&header, 24));
+        let (start, size, count) =
+            (word::<8>(&header, 32), word::<2>(&header, 54), word::<2>(&header, 56));
+        let is_one = header.starts_with(b"\x7fELF\x02\x01") && matches!(kind, ANYWHERE | FIXED);
+        if !is_one || size != ENTRY as u64 || count > ENTRIES_MAX {
+            return Err(Errno::NOEXEC);
+        }
+        let mut table = vec![0; ENTRY * count as usize];
+        read_whole(fd, &mut table, start)?;
+        let all: Vec<Part> =
+            table.as_chunks::<ENTRY>().0.iter().map(|bytes| Part::of(bytes)).collect();
+        let headers = Headers { kind, entry, start, all };
+        let is_sound = headers.loaded().all(|part| part.is_sound());
+        if is_sound && headers.loaded().next().is_some() { Ok(headers) } else { Err(Errno::NOEXEC) }
+    }
+
+    /// What is mapped of it.
+    fn loaded(&self) -> impl Iterator<Item = &Part> {
+        self.all.iter().filter(|part| part.kind == LOAD && part.in_memory != 0)
+    }
+}
+
+/// Looks whether a file is a program that can be mapped.
+///
+/// # Errors
+/// ENOEXEC.
+pub fn check(fd: i32) -> Sys<()> {
+    Headers::read(fd).map(drop).map_err(|_| Errno::NOEXEC)
 }
 
 /// Maps a program. One that can be anywhere is put near `hint`, if that is free.
@@ -106,29 +153,16 @@ fn mmap(at: u64, size: u64, protection: u64, flags: i32, fd: i32, offset: u64) -
 /// # Errors
 /// ENOEXEC, if it is none; what `mmap(2)` says.
 pub fn map(fd: i32, hint: u64) -> Sys<Image> {
-    let mut header = [0; HEADER];
-    read_whole(fd, &mut header, 0)?;
-    let (kind, entry) = (word::<2>(&header, 16) as u16, word::<8>(&header, 24));
-    let (start, size, count) =
-        (word::<8>(&header, 32), word::<2>(&header, 54), word::<2>(&header, 56));
-    if !header.starts_with(b"\x7fELF\x02\x01") || size != ENTRY as u64 || count > ENTRIES_MAX {
-        return Err(Errno::NOEXEC);
-    }
-    let mut table = vec![0; ENTRY * count as usize];
-    read_whole(fd, &mut table, start)?;
-    let all: Vec<Part> = table.as_chunks::<ENTRY>().0.iter().map(|bytes| Part::of(bytes)).collect();
-    let parts: Vec<Part> =
-        all.iter().copied().filter(|part| part.kind == LOAD && part.in_memory != 0).collect();
-    if !parts.iter().all(Part::is_sound) {
-        return Err(Errno::NOEXEC);
-    }
-    let lowest = parts.iter().map(|part| down(part.at)).min().ok_or(Errno::NOEXEC)?;
-    let highest = parts.iter().map(|part| up(part.at + part.in_memory)).max();
-    let size = highest.ok_or(Errno::NOEXEC)? - lowest;
-    let align = parts.iter().map(|part| part.align).filter(|align| align.is_power_of_two()).max();
-    let base = match kind {
-        ANYWHERE => reserve(hint, size, align.unwrap_or(PAGE).max(PAGE))?.wrapping_sub(lowest),
-        FIXED => {
+    let headers = Headers::read(fd)?;
+    let lowest = headers.loaded().map(|part| down(part.at)).min().unwrap_or(0);
+    let highest = headers.loaded().map(|part| up(part.at + part.in_memory)).max().unwrap_or(0);
+    let size = highest - lowest;
+    let aligns = headers.loaded().map(|part| part.align).filter(|align| align.is_power_of_two());
+    let base = match headers.kind {
+        ANYWHERE => {
+            reserve(hint, size, aligns.max().unwrap_or(PAGE).max(PAGE))?.wrapping_sub(lowest)
+        }
+        _ => {
             let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
             match mmap(lowest, size, 0, flags, -1, 0)? {
                 place if place == lowest => 0,
@@ -136,24 +170,23 @@ pub fn map(fd: i32, hint: u64) -> Sys<Image> {
                 _ => return Err(Errno::EXIST),
             }
         }
-        _ => return Err(Errno::NOEXEC),
     };
-    for part in &parts {
+    for part in headers.loaded() {
         map_part(fd, part, base)?;
     }
-    let from_file = |part: &&Part| {
-        (part.offset..part.offset + part.in_file).contains(&start) && part.kind == LOAD
-    };
-    let headers = all.iter().find(|part| part.kind == HEADERS).map(|part| part.at);
-    let headers = headers
-        .or_else(|| all.iter().find(from_file).map(|part| part.at + (start - part.offset)))
+    let all = &headers.all;
+    let in_file = |part: &&Part| (part.offset..part.offset + part.in_file).contains(&headers.start);
+    let place = all.iter().find(|part| part.kind == HEADERS).map(|part| part.at);
+    let place = place
+        .or_else(|| headers.loaded().find(in_file).map(|p| p.at + (headers.start - p.offset)))
         .unwrap_or(0);
     let moved = |address: u64| base.wrapping_add(address);
     Ok(Image {
-        entry: moved(entry),
+        entry: moved(headers.entry),
         base,
-        headers: (moved(headers), count),
+        headers: (moved(place), all.len() as u64),
         end: moved(lowest) + size,
+        wants_to_run_its_stack: all.iter().any(|p| p.kind == STACK && p.flags & EXECUTE != 0),
     })
 }
 

@@ -19,4 +19,4 @@ pub mod image;
 pub mod memory;
 pub mod start;
 
-pub use start::{FILE, PROGRAM, after_fork, call, is_program, program};
+pub use start::{FILE, PROGRAM, call, is_program, program, program_at};

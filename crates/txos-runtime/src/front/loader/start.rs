@@ -5,9 +5,9 @@ use std::arch::naked_asm;
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use txos_engine::program::{FIRST, HIDDEN, is_linkers};
+use txos_engine::program::{FIRST, HIDDEN, is_hidden};
 
 use super::super::processes::link::{self, end};
 use super::super::tls::{Tls, here};
@@ -36,21 +36,8 @@ const ARCH_GET_GS: u64 = 0x1004;
 
 /// The program's file as it is to see it.
 static PATH: OnceLock<Vec<u8>> = OnceLock::new();
-/// The end of its heap.
-static HEAP: Heap =
-    Heap { taken: AtomicBool::new(false), start: AtomicU64::new(0), end: AtomicU64::new(0) };
-
-/// The program's heap. Its lock can be broken in a child, which has it as a thread of its parent has left it.
-struct Heap {
-    taken: AtomicBool,
-    start: AtomicU64,
-    end: AtomicU64,
-}
-
-/// In a child of the process, in which one thread goes on.
-pub fn after_fork() {
-    HEAP.taken.store(false, Ordering::Release);
-}
+/// Where its heap begins and ends.
+static HEAP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Whether the library is the process's program, and not loaded into another one.
 pub fn is_program() -> bool {
@@ -72,7 +59,7 @@ fn shown(variable: &CStr) -> Option<*const c_char> {
     }
     match text.strip_prefix(HIDDEN.as_bytes()) {
         // SAFETY: it has so many bytes before its end.
-        Some(rest) if is_linkers(rest) => Some(unsafe { variable.as_ptr().add(HIDDEN.len()) }),
+        Some(rest) if is_hidden(rest) => Some(unsafe { variable.as_ptr().add(HIDDEN.len()) }),
         _ => Some(variable.as_ptr()),
     }
 }
@@ -194,6 +181,11 @@ unsafe extern "C" fn start(block: *const u64, new: *mut u64) -> u64 {
         Ok(Ok((program, linker, name))) => {
             // SAFETY: there is as much room at `new` as the kernel's block takes.
             unsafe { write_block(block, new, &program, linker.as_ref(), name) };
+            if program.wants_to_run_its_stack {
+                let (page, all) = (new as u64 & !0xfff, libc::PROT_GROWSDOWN | 7);
+                // SAFETY: the stack's pages, from this one downwards, may be run as well.
+                unsafe { syscall(libc::SYS_mprotect, [page, 4096, all as u64, 0, 0, 0]) };
+            }
             signals::set_mask(mask);
             thread::to_program(tls);
             memory::to_program(tls);
@@ -252,15 +244,13 @@ fn load<'a>(
     file: &[u8],
 ) -> Result<(Image, Option<Image>, &'a [u8]), String> {
     let mut parts = words.splitn(3, |&byte| byte == b':');
-    let mut number =
-        || std::str::from_utf8(parts.next()?).ok()?.parse::<i32>().ok();
+    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<i32>().ok();
     let (Some(program), Some(linker)) = (number(), number()) else {
         return Err("it is not known what to load".into());
     };
     let name = parts.next().unwrap_or_default();
-    let said = |what: &str, errno: crate::raw::Errno| {
-        format!("{what}: {}", std::io::Error::from(errno))
-    };
+    let said =
+        |what: &str, errno: crate::raw::Errno| format!("{what}: {}", std::io::Error::from(errno));
     let image = image::map(program, place()).map_err(|errno| said("mapping it", errno));
     kernel::close(program);
     let image = image?;
@@ -272,8 +262,7 @@ fn load<'a>(
             Some(mapped.map_err(|errno| said("mapping its dynamic linker", errno))?)
         }
     };
-    HEAP.start.store(image.end, Ordering::Relaxed);
-    HEAP.end.store(image.end, Ordering::Relaxed);
+    HEAP.iter().for_each(|border| border.store(image.end, Ordering::Relaxed));
     let shown = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     if let Ok(shown) = CString::new(shown) {
         let words = [libc::PR_SET_NAME as u64, shown.as_ptr() as u64, 0, 0, 0, 0];
@@ -387,21 +376,19 @@ fn pointer(tls: &Tls, call: &Call) -> Option<i64> {
 /// `brk`: where the program's heap ends from now on.
 fn end_heap(wanted: u64) -> i64 {
     const PAGE: u64 = 4096;
-    while HEAP.taken.swap(true, Ordering::Acquire) {
-        std::thread::yield_now();
-    }
-    let (start, end) = (HEAP.start.load(Ordering::Relaxed), HEAP.end.load(Ordering::Relaxed));
-    let mut answer = end;
-    if (start..1 << 47).contains(&wanted) {
+    memory::alone(|| {
+        let [start, end] = HEAP.each_ref().map(|border| border.load(Ordering::Relaxed));
+        if !(start..1 << 47).contains(&wanted) {
+            return end as i64;
+        }
         let (now, then) = (end.next_multiple_of(PAGE), wanted.next_multiple_of(PAGE));
         let done = if then > now { grow(now, then - now) } else { shrink(then, now - then) };
-        if done.is_ok() {
-            answer = wanted;
+        if done.is_err() {
+            return end as i64;
         }
-    }
-    HEAP.end.store(answer, Ordering::Relaxed);
-    HEAP.taken.store(false, Ordering::Release);
-    answer as i64
+        HEAP[1].store(wanted, Ordering::Relaxed);
+        wanted as i64
+    })
 }
 
 fn grow(at: u64, size: u64) -> Sys<()> {
@@ -430,7 +417,8 @@ fn shrink(at: u64, size: u64) -> Sys<()> {
 /// `readlink` of the program's own file.
 fn read_own_link(call: &Call, at: usize) -> Option<i64> {
     let path = call.path(at).ok()?;
-    let program = program().filter(|_| is_own_file(&path))?;
+    let dir = if at == 0 { libc::AT_FDCWD } else { call.int(0) };
+    let program = program_at(dir, &path)?;
     let size = call.int(at + 2);
     if size <= 0 {
         return Some(-i64::from(libc::EINVAL));
@@ -446,10 +434,21 @@ fn read_own_link(call: &Call, at: usize) -> Option<i64> {
     Some(length as i64)
 }
 
-/// Whether a path is that of the process's own program.
-fn is_own_file(path: &[u8]) -> bool {
+/// The file of the program that was loaded, if the link in `/proc` that leads to it is looked up.
+pub fn program_at(dir: i32, path: &[u8]) -> Option<&'static [u8]> {
+    let program = program()?;
+    if !path.ends_with(b"exe") {
+        return None;
+    }
+    let start = match (path.first(), dir) {
+        (Some(b'/'), _) => Vec::new(),
+        (_, libc::AT_FDCWD) => kernel::read_link(dir, b"/proc/self/cwd").unwrap_or_default(),
+        (_, dir) => kernel::path_of_fd(dir).unwrap_or_default(),
+    };
+    let whole = [&start[..], b"/", path].concat();
+    let parts = whole.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
     let own = link::number_of_process().to_string();
-    path.strip_prefix(b"/proc/").and_then(|rest| rest.strip_suffix(b"/exe")).is_some_and(|name| {
-        name == b"self" || name == b"thread-self" || name == own.as_bytes()
-    })
+    let is_own = |name: &[u8]| name == b"self" || name == b"thread-self" || name == own.as_bytes();
+    let is_it = matches!(parts.collect::<Vec<_>>()[..], [b"proc", name, b"exe"] if is_own(name));
+    is_it.then_some(program)
 }

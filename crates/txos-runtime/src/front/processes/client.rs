@@ -192,7 +192,7 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
         }
         Err(errno) => return Next::Answer(-i64::from(errno.raw_os_error())),
     };
-    match give_birth(made, context, child) {
+    match memory::alone(|| give_birth(made, context, child)) {
         Ok(child) => {
             std::mem::forget(link);
             if let Some(pointers) = pointers_of(made) {
@@ -260,14 +260,19 @@ fn create_thread(
         process: Some(Arc::clone(process)),
         ..Session::of_member(masks, session.plan.flags)
     };
+    let Ok(stack) = thread::new_stack() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
     let mut made = made.clone();
     let mut pointers = pointers_of(&made);
     if let Some(pointers) = &mut pointers {
-        let Some(own) = memory::Own::new() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
+        let own = memory::alone(memory::Own::new);
+        let Some(own) = own else {
+            // SAFETY: nothing has run on it.
+            unsafe { thread::free_stack(stack) };
+            return Next::Answer(-i64::from(libc::EAGAIN));
+        };
         made = made.with_pointer(Some(own.pointer()));
         pointers.own = Some(own);
     }
-    let Ok(stack) = thread::new_stack() else { return Next::Answer(-i64::from(libc::EAGAIN)) };
     process.inside.fetch_add(1, Ordering::AcqRel);
     let mut newborn = members::Newborn::thread(stack, own);
     newborn.pointers = pointers;

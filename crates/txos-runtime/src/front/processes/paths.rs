@@ -28,7 +28,13 @@ pub fn places(link: &Link, call: &Call, shape: &Shape) -> Sys<Option<Vec<Place>>
         }
         let dir_at = path_at.checked_sub(1).filter(|at| shape.descriptors.contains(at));
         let dir = dir_at.map_or(libc::AT_FDCWD, |at| call.int(at));
-        match look_up(link, call.number(), dir, call.path(path_at)?) {
+        let path = call.path(path_at)?;
+        if let Some(program) = loader::program_at(dir, &path).filter(|_| follows(call)) {
+            let (dir, path) = (libc::AT_FDCWD, program.to_vec());
+            places.push(Place { path_at, dir_at, dir, path });
+            continue;
+        }
+        match look_up(link, call.number(), dir, path) {
             Some((dir, path)) => places.push(Place { path_at, dir_at, dir, path }),
             None => {
                 natively += 1;
@@ -101,9 +107,6 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
     }
     match rest[..] {
         [b"fd", name] => is_ours(name).map(|number| by_server(number, &[])),
-        [b"exe"] if number != libc::SYS_lstat => {
-            loader::program().map(|path| (libc::AT_FDCWD, path.to_vec()))
-        }
         [b"cwd", ref rest @ ..] if !rest.is_empty() => Some((libc::AT_FDCWD, joined(rest))),
         [b"root", ref rest @ ..] if !rest.is_empty() => {
             Some((dir, [&b"/"[..], &joined(rest)].concat()))
@@ -115,6 +118,28 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
         _ if rest.contains(&&b".."[..]) => Some(of_number()),
         _ if rest.len() > 2 && rest[0] == b"task" => Some(of_number()),
         _ => None,
+    }
+}
+
+/// Whether a call follows a link that its path ends with.
+fn follows(call: &Call) -> bool {
+    let without = |flags: i32, flag: i32| flags & flag == 0;
+    match call.number() {
+        libc::SYS_stat
+        | libc::SYS_access
+        | libc::SYS_faccessat
+        | libc::SYS_statfs
+        | libc::SYS_getxattr => true,
+        libc::SYS_statx => without(call.int(2), libc::AT_SYMLINK_NOFOLLOW),
+        libc::SYS_newfstatat | libc::SYS_faccessat2 => {
+            without(call.int(3), libc::AT_SYMLINK_NOFOLLOW)
+        }
+        libc::SYS_open => without(call.int(1), libc::O_NOFOLLOW),
+        libc::SYS_openat => without(call.int(2), libc::O_NOFOLLOW),
+        libc::SYS_openat2 => {
+            without(call.pointer::<u64>(2).read().unwrap_or(0) as i32, libc::O_NOFOLLOW)
+        }
+        _ => false,
     }
 }
 

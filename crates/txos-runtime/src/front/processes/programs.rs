@@ -5,9 +5,9 @@ use std::ffi::{CStr, CString};
 
 use txos_engine::program::{self, Kind};
 
+use super::calls::working_directory;
 use super::client::VARIABLE;
 use super::link::{Link, Process};
-use super::calls::working_directory;
 use super::paths::look_up;
 use super::wire::{self, Ask, How, Request};
 use crate::call::Call;
@@ -87,10 +87,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
     let at = usize::from(call.number() == libc::SYS_execveat);
     let (dir, flags) = if at == 1 { (call.int(0), call.int(4)) } else { (libc::AT_FDCWD, 0) };
     let given = call.path(at)?;
-    let mut name = match given.as_slice() {
-        own if is_own_program(own) => loader::program().unwrap_or(own).to_vec(),
-        given => given.to_vec(),
-    };
+    let mut name = loader::program_at(dir, &given).unwrap_or(&given).to_vec();
     let mut found = find(link, dir, &name, flags)?;
     let first = match &found {
         Found::At(path) => Some(path.clone()),
@@ -168,10 +165,13 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                     )));
                 }
                 let (program, file) = open_to_load(link, found, &name)?;
+                loader::image::check(program.number())?;
                 let linker = match linker {
                     Some(path) => {
                         let found = find(link, libc::AT_FDCWD, &path, 0)?;
-                        Some(open_to_load(link, found, &path)?.0)
+                        let (linker, _) = open_to_load(link, found, &path)?;
+                        loader::image::check(linker.number())?;
+                        Some(linker)
                     }
                     None => None,
                 };
@@ -191,11 +191,6 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
         }
     }
     Err(Errno::LOOP.into())
-}
-
-/// Whether a path is that of the process's own program, which the library has loaded.
-fn is_own_program(path: &[u8]) -> bool {
-    matches!(path, b"/proc/self/exe" | b"/proc/thread-self/exe") && loader::program().is_some()
 }
 
 /// Opens a program, or its dynamic linker, that is to be loaded, as the kernel does for one that is to be run; where it is.
@@ -350,7 +345,7 @@ impl Beside {
             if own.iter().any(is) {
                 continue;
             }
-            if program::is_linkers(&text) {
+            if program::is_hidden(&text) {
                 let hidden = [program::HIDDEN.as_bytes(), &text].concat();
                 new.push(CString::new(hidden).map_err(|_| Errno::INVAL)?);
             } else {

@@ -50,6 +50,8 @@ pub enum Mode {
     Loaded,
     /// The same, by a child of the command.
     Child,
+    /// The same, by a statically linked program.
+    Alone,
     /// `txos run` for the first part, the others natively, by others; then the first is reverted but for what
     /// the others have changed, and that reverted.
     Left,
@@ -69,6 +71,7 @@ pub const MODES: &[Mode] = &[
     Mode::Discarded,
     Mode::Loaded,
     Mode::Child,
+    Mode::Alone,
     Mode::Left,
     Mode::Paths,
 ];
@@ -88,6 +91,7 @@ impl Mode {
             Mode::Aborted => "aborted",
             Mode::Loaded => "loaded",
             Mode::Child => "child",
+            Mode::Alone => "alone",
             Mode::Left => "left",
             Mode::Paths => "paths",
         }
@@ -421,6 +425,10 @@ impl Field {
                 let shell = ["sh", "-c", "\"$@\"; exit $?", "sh"];
                 self.run_each(native, parts, &|n| self.run_in_process(&shell, n))
             }
+            Mode::Alone => self.run_each(native, parts, &|n| {
+                let txos = self.txos(&["run", "--in-process", "--"]);
+                self.interpret(txos, Linked::Statically, n)
+            }),
             Mode::Aborted => {
                 for n in 1..=parts {
                     let run = self.interpret(self.contained(), Linked::WithLibrary, n);

@@ -243,7 +243,7 @@ fn random_trees_on_an_overlay() {
     let field = Field::on("overlay");
     require!(field.is_some(), "no overlay can be mounted here");
     if let Some(field) = field {
-        let modes = [Mode::Inside, Mode::Aborted, Mode::Loaded, Mode::Child];
+        let modes = [Mode::Inside, Mode::Aborted, Mode::Loaded, Mode::Child, Mode::Alone];
         tries(&field, &modes, 15);
     }
 }

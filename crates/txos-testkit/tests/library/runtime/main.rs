@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod after;
+mod alone;
 mod by_kernel;
 mod checkpoint;
 mod clients;

@@ -15,6 +15,9 @@ pub enum Linked {
     WithLibrary,
     /// It is a shared object that is loaded into programs, with the library.
     IntoOthers,
+    /// It is a program into which none can be loaded.
+    #[allow(dead_code)] // not in every test that has this module
+    Statically,
 }
 
 /// A program of one file, `NAME.c`, or of all in the directory `NAME`; compiled once.
@@ -48,6 +51,7 @@ pub fn compile(sources: &str, name: &str, linked: Linked) -> PathBuf {
         Linked::Natively => "native",
         Linked::WithLibrary => "txos",
         Linked::IntoOthers => "txos.so",
+        Linked::Statically => "static",
     };
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{family}-{name}-{suffix}"));
     // Another run of the tests may be making, or using, the same.
@@ -64,10 +68,12 @@ pub fn compile(sources: &str, name: &str, linked: Linked) -> PathBuf {
         .arg("-o")
         .arg(&temporary)
         .args(files);
-    if linked == Linked::IntoOthers {
-        cc = cc.args(["-shared", "-fPIC"]);
+    match linked {
+        Linked::IntoOthers => cc = cc.args(["-shared", "-fPIC"]),
+        Linked::Statically => cc = cc.arg("-static"),
+        Linked::Natively | Linked::WithLibrary => {}
     }
-    if linked != Linked::Natively {
+    if matches!(linked, Linked::WithLibrary | Linked::IntoOthers) {
         let library = binary::library();
         let dir = library.parent().expect("a directory");
         let path = format!("-Wl,-rpath,{}", dir.display());
