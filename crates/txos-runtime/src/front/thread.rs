@@ -214,7 +214,12 @@ pub unsafe fn free_stack(end: *mut u8) {
 pub fn install(tls: &Tls, stack: *mut u8, thread: Box<Thread>) {
     tls.stack.set(stack);
     tls.thread.set(Box::into_raw(thread));
-    memory::alone(touch);
+    if memory::is_loaded() {
+        memory::alone(touch);
+    } else {
+        // It may wait for a lock of the C library that a thread has which is about to make a process.
+        touch();
+    }
     let key = KEY.load(Ordering::Relaxed);
     if let Ok(key) = libc::pthread_key_t::try_from(key) {
         // SAFETY: the key was created; the destructor takes this pointer. Without the value
@@ -407,8 +412,10 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     let frame = tls.frame.replace(0);
     let alternate = exchange_alternate(None);
     let free = alternate.and_then(|whole| below(whole, frame));
-    let mut depth = 0;
+    let (mut depth, mut masks) = (0, None);
     if let Some(thread) = existing(tls) {
+        let session = thread.session.as_ref().filter(|session| session.process.is_some());
+        masks = session.map(|session| session.masks);
         depth = thread.waits.len();
         let alternate = alternate.as_ref().map(Alternate::of);
         let limit = free.map_or(0, |free| free.ss_sp as usize + free.ss_size);
@@ -452,6 +459,11 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     if let Some(thread) = existing(tls) {
         thread.spare = Some(spare);
         thread.waits.truncate(depth);
+        if let (Some(session), Some(masks)) = (thread.session.as_mut(), masks) {
+            // What handlers had blocked meanwhile they have no more.
+            session.masks = masks;
+            tls.goes_by(&masks);
+        }
     }
     answer
 }
