@@ -30,6 +30,9 @@ pub fn tell(message: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// So many bytes of the program's stack are in use at the most while the runtime is entered by a function.
+const BELOW: usize = 4096;
+
 /// A system call of the program that came without a trap. The answer is as the kernel's.
 pub fn call(tls: &Tls, call: &Call) -> i64 {
     leave_program(tls);
@@ -38,14 +41,16 @@ pub fn call(tls: &Tls, call: &Call) -> i64 {
         session.masks.are_now(tls.entered_with.get());
         tls.goes_by(&session.masks);
     }
+    // This runs on the program's stack, with what it calls until it is on another one.
+    let near = std::ptr::from_ref(&call) as usize;
     if !thread.waits.is_empty() {
-        // This runs on the program's stack.
-        let near = std::ptr::from_ref(&call) as usize;
         thread::after_jump(thread, near);
     }
+    let frame = tls.frame.replace((near - BELOW) as u64);
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
     let next = on_own_stack(tls, || dispatch::dispatch(thread, call, None));
+    tls.frame.set(frame);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     match next {

@@ -51,7 +51,8 @@ pub struct Tls {
     pub own_pointer: Cell<u64>,
     /// That of the program's code.
     pub programs_pointer: Cell<u64>,
-    /// Where the kernel has put what it needs to go on with the program, while a trapped call is carried out; 0: nowhere.
+    /// While a call is carried out: down to here the program's stack is in use, by the program or for what is needed to go on
+    /// with it; 0: nobody knows.
     pub frame: Cell<u64>,
     /// Pages of the program's that were there when they were asked about ([`crate::reach`]).
     pub known: [Cell<u64>; KNOWN],

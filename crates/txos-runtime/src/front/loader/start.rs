@@ -5,7 +5,7 @@ use std::arch::naked_asm;
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use txos_engine::program::{FIRST, HIDDEN, is_hidden};
 
@@ -36,6 +36,8 @@ const ARCH_GET_GS: u64 = 0x1004;
 
 /// The program's file as it is to see it.
 static PATH: OnceLock<Vec<u8>> = OnceLock::new();
+/// What the program was opened as; -1: none was.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 /// Where its heap begins and ends.
 static HEAP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -45,9 +47,18 @@ pub fn is_program() -> bool {
     unsafe { libc::getauxval(libc::AT_ENTRY) == txos_program as *const () as u64 }
 }
 
-/// The program that was loaded beside the library.
-pub fn program() -> Option<&'static [u8]> {
-    PATH.get().map(Vec::as_slice)
+/// The program that was loaded beside the library: what it is open as, and its path. That is the one of the file, which may have been
+/// renamed or removed since, or, of a private copy, the one by which it was run.
+fn program() -> Option<(i32, Vec<u8>)> {
+    let given = PATH.get()?;
+    let number = DESCRIPTOR.load(Ordering::Relaxed);
+    let path = if given.is_empty() { kernel::path_of_fd(number).ok()? } else { given.clone() };
+    Some((number, path))
+}
+
+/// Whether a descriptor is the one that leads to it.
+pub fn is_programs(number: i32) -> bool {
+    number >= 0 && number == DESCRIPTOR.load(Ordering::Relaxed)
 }
 
 /// A variable as the program is to see it. `None`: not at all.
@@ -251,9 +262,9 @@ fn load<'a>(
     let name = parts.next().unwrap_or_default();
     let said =
         |what: &str, errno: crate::raw::Errno| format!("{what}: {}", std::io::Error::from(errno));
-    let image = image::map(program, place()).map_err(|errno| said("mapping it", errno));
-    kernel::close(program);
-    let image = image?;
+    let image = image::map(program, place()).map_err(|errno| said("mapping it", errno))?;
+    kernel::set_close_on_exec(program, true).map_err(|errno| said("keeping it", errno))?;
+    DESCRIPTOR.store(program, Ordering::Relaxed);
     let linker = match linker {
         -1 => None,
         fd => {
@@ -418,7 +429,7 @@ fn shrink(at: u64, size: u64) -> Sys<()> {
 fn read_own_link(call: &Call, at: usize) -> Option<i64> {
     let path = call.path(at).ok()?;
     let dir = if at == 0 { libc::AT_FDCWD } else { call.int(0) };
-    let program = program_at(dir, &path)?;
+    let (_, program) = program_at(dir, &path)?;
     let size = call.int(at + 2);
     if size <= 0 {
         return Some(-i64::from(libc::EINVAL));
@@ -435,11 +446,11 @@ fn read_own_link(call: &Call, at: usize) -> Option<i64> {
 }
 
 /// The file of the program that was loaded, if the link in `/proc` that leads to it is looked up.
-pub fn program_at(dir: i32, path: &[u8]) -> Option<&'static [u8]> {
-    let program = program()?;
-    if !path.ends_with(b"exe") {
+pub fn program_at(dir: i32, path: &[u8]) -> Option<(i32, Vec<u8>)> {
+    if !memory::is_loaded() || !path.ends_with(b"exe") {
         return None;
     }
+    let program = program()?;
     let start = match (path.first(), dir) {
         (Some(b'/'), _) => Vec::new(),
         (_, libc::AT_FDCWD) => kernel::read_link(dir, b"/proc/self/cwd").unwrap_or_default(),

@@ -3,7 +3,7 @@
 
 use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
-use super::paths::{Place, look_up, places};
+use super::paths::{Place, look_up, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
 use super::{client, programs, sockets};
 use crate::call::Call;
@@ -251,6 +251,9 @@ fn may_wait(number: i64) -> bool {
 
 fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
     let answered = |answer: Sys<i64>| answer.map(Done::Answer);
+    if let Some(path) = own_program(call) {
+        return Ok(Done::With(path, *call));
+    }
     let int = |i: usize| call.int(i);
     let number = call.number();
     let mut link = process.link();
@@ -569,6 +572,8 @@ fn by_shape(process: &Process, call: &Call) -> Sys<Done> {
 
 /// `fchdir` to a directory that is not the transaction's: it is where paths begin from now on.
 fn into_live_directory(process: &Process, call: &Call) -> Sys<Done> {
+    // Where there is none, the kernel says so.
+    kernel::close_on_exec(call.int(0))?;
     let mut path = kernel::path_of_fd(call.int(0))?;
     if !path.starts_with(b"/") {
         return Err(Errno::NOTDIR);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::sockets::Bound;
 use super::wire::{self, Answer, Ask, How, Request};
 use crate::call::Call;
-use crate::front::api;
 use crate::front::thread::Thread;
+use crate::front::{api, loader};
 use crate::raw::{Sys, syscall};
 use crate::tx::kernel::{self, OwnedFd};
 use crate::tx::spaces::{Moved, Outlet};
@@ -200,7 +200,8 @@ impl Link {
     }
 
     pub(super) fn is_own(&self, number: i32) -> bool {
-        number == self.socket || number == self.window_fd || number == self.placeholder
+        [self.socket, self.window_fd, self.placeholder].contains(&number)
+            || loader::is_programs(number)
     }
 
     /// Whether a descriptor of a call is the transaction's.

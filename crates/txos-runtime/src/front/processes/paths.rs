@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 
 use super::link::{Link, number_of_process};
-use super::wire::{Part, Shape};
+use super::wire::{self, Part, Shape};
 use crate::call::Call;
 use crate::front::loader;
 use crate::raw::{Errno, Sys};
@@ -29,11 +29,6 @@ pub fn places(link: &Link, call: &Call, shape: &Shape) -> Sys<Option<Vec<Place>>
         let dir_at = path_at.checked_sub(1).filter(|at| shape.descriptors.contains(at));
         let dir = dir_at.map_or(libc::AT_FDCWD, |at| call.int(at));
         let path = call.path(path_at)?;
-        if let Some(program) = loader::program_at(dir, &path).filter(|_| follows(call)) {
-            let (dir, path) = (libc::AT_FDCWD, program.to_vec());
-            places.push(Place { path_at, dir_at, dir, path });
-            continue;
-        }
         match look_up(link, call.number(), dir, path) {
             Some((dir, path)) => places.push(Place { path_at, dir_at, dir, path }),
             None => {
@@ -119,6 +114,22 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
         _ if rest.len() > 2 && rest[0] == b"task" => Some(of_number()),
         _ => None,
     }
+}
+
+/// A path for a call that looks up the program that the library has loaded, by the link in `/proc`: the kernel's link leads to the
+/// library.
+pub fn own_program(call: &Call) -> Option<Vec<u8>> {
+    if !loader::memory::is_loaded() || !follows(call) {
+        return None;
+    }
+    let shape = wire::shape_with(call.number(), call.words())?;
+    let &(at, _) = shape.parts.iter().find(|(_, part)| *part == Part::Path)?;
+    let dir_at = at.checked_sub(1).filter(|at| shape.descriptors.contains(at));
+    let dir = dir_at.map_or(libc::AT_FDCWD, |at| call.int(at));
+    let (number, _) = loader::program_at(dir, &call.path(at).ok()?)?;
+    let mut path = kernel::magic_path(number);
+    path.push(0);
+    Some(path)
 }
 
 /// Whether a call follows a link that its path ends with.

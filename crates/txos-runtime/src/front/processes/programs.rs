@@ -87,8 +87,19 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
     let at = usize::from(call.number() == libc::SYS_execveat);
     let (dir, flags) = if at == 1 { (call.int(0), call.int(4)) } else { (libc::AT_FDCWD, 0) };
     let given = call.path(at)?;
-    let mut name = loader::program_at(dir, &given).unwrap_or(&given).to_vec();
-    let mut found = find(link, dir, &name, flags)?;
+    // What it is called: where it is given as a descriptor, as by the kernel.
+    let mut name = match given.is_empty() {
+        true => format!("/dev/fd/{dir}").into_bytes(),
+        false => given.clone(),
+    };
+    let called = name.clone();
+    let mut found = match loader::program_at(dir, &given) {
+        Some((number, path)) => {
+            name = path;
+            Found::Copy(OwnedFd::of(kernel::copy_high(number)?))
+        }
+        None => find(link, dir, &given, flags)?,
+    };
     let first = match &found {
         Found::At(path) => Some(path.clone()),
         Found::Copy(_) => None,
@@ -179,7 +190,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                     path: in_process::library().to_owned(),
                     arguments: (!arguments.is_empty()).then_some(arguments),
                     copy: None,
-                    beside: Some(Beside { program, linker, name: given, file }),
+                    beside: Some(Beside { program, linker, name: called, file }),
                 });
             }
             Kind::Foreign => {
@@ -210,9 +221,12 @@ fn open_to_load(link: &Link, found: Found, name: &[u8]) -> Result<(OwnedFd, Vec<
         }
     };
     let path = kernel::magic_path(fd.number());
+    // One that is open already has no name perhaps.
+    let is_copy = is_copy && !name.starts_with(b"/dev/fd/");
     kernel::access_at(libc::AT_FDCWD, &path, libc::X_OK as u32, libc::AT_EACCESS)?;
     let file = match is_copy {
-        false => kernel::path_of_fd(fd.number())?,
+        // Asked for when it is wanted: it may be renamed.
+        false => Vec::new(),
         true if name.starts_with(b"/") => name.to_vec(),
         true => {
             let mut path = working_directory(link).unwrap_or_default();
