@@ -236,11 +236,8 @@ fn start(name: String) {
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
     label(Label { name: name_in_history, message, hides_arguments });
-    forget_environment();
-    // For `txos` in this transaction.
-    // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
-    unsafe { libc::setenv(c"TXOS_VIEW".as_ptr(), c"library".as_ptr(), 1) };
-    let plan = How { flags, ..How::default() };
+    // A shell has functions of its own in place of the C library's: where the store is, it does not say between the first
+    // change of the environment and its `main`.
     let report = match hand_over.map(ReportTo::begin).transpose() {
         Ok(report) => report,
         Err(failure) => {
@@ -249,6 +246,11 @@ fn start(name: String) {
             unsafe { libc::_exit(FAILED) };
         }
     };
+    forget_environment();
+    // For `txos` in this transaction.
+    // SAFETY: nothing but the dynamic linker and constructors has run: there is one thread.
+    unsafe { libc::setenv(c"TXOS_VIEW".as_ptr(), c"library".as_ptr(), 1) };
+    let plan = How { flags, ..How::default() };
     let command = Command { name, quiet, report, kills_left };
     if session::outermost(here(), Regs::default(), plan, Some(command)).is_err() {
         // SAFETY: the words stay until the thread's next call.
