@@ -22,6 +22,7 @@ mod processes;
 mod program;
 mod put_back;
 mod received;
+mod signalling;
 mod sweep;
 mod threads;
 mod tocttou;
