@@ -60,6 +60,8 @@ pub struct Held {
     processes: Vec<(i32, Arc<OwnedFd>)>,
     /// Its place among ordered ones.
     place: Option<Place>,
+    /// Senders for whom a process that was made did not do what it was to.
+    stopped: Vec<u32>,
 }
 
 /// Whose rights are needed for what is held.
@@ -294,8 +296,9 @@ impl Held {
     }
 
     /// Why one could not be sent.
-    fn send_one(&self, one: Later) -> Option<String> {
-        let sender = self.senders.iter().find(|(number, _)| *number == one.sender);
+    fn send_one(&mut self, one: Later) -> Option<String> {
+        let Held { senders, stopped, .. } = self;
+        let sender = senders.iter().find(|(number, _)| *number == one.sender);
         let Some((_, sender)) = sender else { return one.what.send() };
         let lost =
             one.what.failed("the thread can't have the credentials again that it had in its call");
@@ -305,25 +308,35 @@ impl Held {
         };
         match sender {
             Sender::Thread(sender) => sender.during(|| signal.send()).unwrap_or(Some(lost)),
-            Sender::Process(sender) => match kernel::in_other_process(sender, || signal.sent()) {
-                Ok(sent) => signal.told(sent),
-                Err(_) => Some(signal.failed(
-                    "no process could be made that sends it with the rights of its sender",
-                )),
-            },
+            Sender::Process(sender) => {
+                // That user may stop each of them.
+                let was_stopped = stopped.contains(&one.sender);
+                let sent =
+                    (!was_stopped).then(|| kernel::in_other_process(sender, || signal.sent()));
+                let Some(Ok(sent)) = sent else {
+                    stopped.push(one.sender);
+                    return Some(signal.failed(
+                        "the process that was to send it with the rights of its sender was stopped or killed",
+                    ));
+                };
+                signal.told(sent)
+            }
         }
     }
 
     /// The thread's credentials have this number from here on.
     pub fn sent_by(&mut self, number: u32, credentials: &Credentials) {
-        self.is_sender(number, || Sender::Thread(credentials.clone()));
-    }
-
-    fn is_sender(&mut self, number: u32, sender: impl FnOnce() -> Sender) {
         if !self.senders.iter().any(|(known, _)| *known == number) {
             // Only those of what is held are needed, and the present ones.
             let later = &self.later;
             self.senders.retain(|(known, _)| later.iter().any(|one| one.sender == *known));
+            self.is_sender(number, || Sender::Thread(credentials.clone()));
+        }
+    }
+
+    /// What has this number is sent by this one.
+    fn is_sender(&mut self, number: u32, sender: impl FnOnce() -> Sender) {
+        if !self.senders.iter().any(|(known, _)| *known == number) {
             self.senders.push((number, sender()));
         }
     }
@@ -696,7 +709,7 @@ impl Tx {
     /// What is held for a member is sent as who began, whatever the thread has become since.
     pub fn sends_as_began(&mut self, began: &Credentials) {
         if self.process.who != 0 {
-            self.held.sent_by(0, began);
+            self.held.is_sender(0, || Sender::Thread(began.clone()));
         }
     }
 

@@ -17,7 +17,7 @@ use crate::front::thread::{self, Thread};
 use crate::front::{api, session, signals};
 use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::held::{self, Sent};
-use crate::tx::kernel::OwnedFd;
+use crate::tx::kernel::{Credentials, OwnedFd};
 use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_paths};
 use crate::tx::waits::Step;
 use crate::tx::{Failure, Tx, kernel};
@@ -73,6 +73,8 @@ pub(super) struct Desk {
     handed_over: Vec<Outlet>,
     /// Who the processes are: who began, and others.
     ids: Vec<Ids>,
+    /// Of which of them it is known whether this process can have one send signals that is they, and whether it can.
+    senders: Vec<(u32, bool)>,
     /// How many calls were judged for others.
     judged: u32,
     locks: Locks,
@@ -86,7 +88,8 @@ impl Desk {
     pub(super) fn new(outlets: Vec<Outlet>) -> Option<Desk> {
         let ids = vec![Ids::own()?];
         let (members, handed_over, locks) = (Vec::new(), Vec::new(), Locks::default());
-        Some(Desk { members, outlets, handed_over, ids, judged: 0, locks })
+        let senders = Vec::new();
+        Some(Desk { members, outlets, handed_over, ids, senders, judged: 0, locks })
     }
 
     /// Nobody serves the processes any more: how many there were.
@@ -140,6 +143,17 @@ impl Desk {
         // Whose parent has ended is another's child.
         let orphaned = |member: &Member| parent_of(member).is_some_and(|parent| !is_member(parent));
         if awaited().any(orphaned) { None } else { Some(false) }
+    }
+
+    /// Whether this process can have one send signals that is another user, or has other groups or capabilities. It is found
+    /// out once: that user may stop the one that tries.
+    fn can_send_as(&mut self, who: u32, credentials: &Credentials) -> bool {
+        if let Some((_, can)) = self.senders.iter().find(|(known, _)| *known == who) {
+            return *can;
+        }
+        let can = matches!(kernel::in_other_process(credentials, || Ok(0)), Ok(Ok(_)));
+        self.senders.push((who, can));
+        can
     }
 
     /// The transaction is over, for the reason that [`reason`] has a number for: kills the processes that the first one has
@@ -837,8 +851,9 @@ impl Server<'_> {
     /// A signal to a process outside.
     fn signal(&mut self, at: usize, request: &Request, through: Option<OwnedFd>) -> Sys<Answered> {
         let member = &self.desk.members[at];
-        let credentials = (member.who != 0 || self.hosted.is_some())
-            .then(|| self.desk.ids[member.who as usize].credentials());
+        let who = member.who;
+        let credentials =
+            (who != 0 || self.hosted.is_some()).then(|| self.desk.ids[who as usize].credentials());
         let info = match held::info_at(request.number).map(|at| request.words[at]) {
             None | Some(0) => None,
             Some(place) => Some(member.info(place)?),
@@ -852,10 +867,10 @@ impl Server<'_> {
                 (0, None)
             }
             Some(credentials) => {
-                if !matches!(kernel::in_other_process(&credentials, || Ok(0)), Ok(Ok(_))) {
+                if !self.desk.can_send_as(who, &credentials) {
                     return Ok(Answered(Answer::new(How::Yourself, 0), Beside::default()));
                 }
-                (member.who, Some(credentials))
+                (who, Some(credentials))
             }
             None => (0, None),
         };

@@ -16,7 +16,7 @@ use super::program::{Linked, program};
 const DECIDED: &[&str] = &["--commit-on", "always"];
 
 /// A process outside that says which signals it gets.
-struct Listener {
+pub struct Listener {
     running: Running,
 }
 
@@ -27,17 +27,17 @@ impl Listener {
         Listener { running }
     }
 
-    fn new() -> Listener {
+    pub fn new() -> Listener {
         Listener::started(Invocation::new(program("signalled", Linked::Natively)).arg("listen"))
     }
 
-    fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.running.pid().as_raw_nonzero().get()
     }
 
     /// The signals that it has got by now: one that is sent now comes after all that were sent before. (Real-time signals are
     /// looked for last.)
-    fn got(&self) -> String {
+    pub fn got(&self) -> String {
         let text = || self.running.stdout().trim_start_matches("ready\n").to_owned();
         let before = text().matches(MARK).count();
         let done = Invocation::new(program("signalled", Linked::Natively)).arg("queue");
