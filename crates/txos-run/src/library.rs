@@ -8,13 +8,15 @@
 //!
 //! # Invariants
 //!
-//! - A pipe stays open as long as there is a process that has the transaction. What became of it is left in the
-//!   transaction's directory before that process ends ([`txos_engine::txn::Delivery`]).
+//! - A socket stays open as long as there is a process that has the transaction, or the signals that it holds. What became of it
+//!   is left in the transaction's directory before that process ends, or says that it waits to send them
+//!   ([`txos_engine::txn::Delivery`]). It sends them when it is told to, and not if this end of the socket is closed.
 //! - The watcher holds the transaction's lock all the time. When it dies, nothing is published: the kernel kills the
 //!   command's process, and with that the transaction ends.
 //! - No process of the command's that is in the transaction outlives it: the watcher kills those of one that is lost.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
@@ -24,6 +26,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, socketpair};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use txos_engine::Conflict;
@@ -40,7 +43,7 @@ use crate::report::{CommandStatus, Ran};
 use crate::session::monitor::{Subreaper, ViewEnd, children};
 use crate::session::{output, tree};
 use crate::sys::{fork, signals};
-use crate::warning::Live;
+use crate::warning::{Live, say};
 
 /// What tells the library what to do; it takes it out of the environment.
 const VARIABLE: &str = "TXOS_IN_PROCESS";
@@ -122,7 +125,9 @@ pub fn run(
     library: &Library,
 ) -> Result<Ran> {
     let (ends, [out, err]) = output::prepare(options.hold_output, tx.dir())?;
-    let (mine, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step("making a pipe")?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None);
+    let (mine, theirs) = pair.step("making a pair of sockets")?;
     let (failed, failing) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step("making a pipe")?;
     let lock = tx.lock().ok_or(Errno::BADF).step("handing on the transaction's lock")?;
     let _subreaper = Subreaper::become_one()?;
@@ -147,14 +152,14 @@ pub fn run(
     let mut guard = Guard::new(&options.limits, vec![tx.dir().to_owned()], options.after.clone());
     guard.begin();
     let mut watch = Watch { pid, others, signals, guard, status: None, interrupted: None };
-    let watched = watch.until_over(&mine);
+    let watched = watch.until_over(mine);
     let held = holding.finish();
     let delivery = Delivery::take(tx);
     if !matches!(&delivery, Ok(Some(Delivery { ended: Ended::Recorded, .. }))) {
         // They learn that it is over with their next call, which may be long hence.
         watch.kill_all();
     }
-    watched?;
+    let signals = watched?;
     watch.reap()?;
     let delivery = delivery?;
     let mut number = [0; 4];
@@ -178,6 +183,7 @@ pub fn run(
         handle: None,
         output: held?,
         signals: Vec::new(),
+        held_signals: signals,
         view: ViewEnd::default(),
     })
 }
@@ -258,6 +264,49 @@ fn become_command(
     command.exec()
 }
 
+/// Signals that wait for the commit of a command in the library's view.
+#[derive(Debug, Default)]
+pub(crate) enum HeldSignals {
+    /// There are none.
+    #[default]
+    None,
+    /// The process at the other end of the socket sends them when it is told to.
+    By(OwnedFd),
+    /// There were some. Who held them is gone.
+    Lost,
+}
+
+impl HeldSignals {
+    /// After the commit: they are sent. What can't be sent is reported.
+    pub fn deliver(&mut self) {
+        const GONE: &str = "signals that were held until the commit may not all have been sent: \
+                            the process that held them is gone";
+        let socket = match std::mem::take(self) {
+            HeldSignals::None => return,
+            HeldSignals::Lost => return say(GONE),
+            HeldSignals::By(socket) => socket,
+        };
+        let mut text = Vec::new();
+        let told = rustix::net::send(&socket, b"S", SendFlags::NOSIGNAL);
+        if told.is_err() || std::fs::File::from(socket).read_to_end(&mut text).is_err() {
+            return say(GONE);
+        }
+        let done = text.pop() == Some(b'E');
+        String::from_utf8_lossy(&text).lines().for_each(say);
+        if !done {
+            say(GONE);
+        }
+    }
+
+    /// They are never sent. Whoever has held them has ended by then.
+    pub fn forget(&mut self) {
+        if let HeldSignals::By(socket) = std::mem::take(self) {
+            let _ = rustix::net::shutdown(&socket, Shutdown::Write);
+            let _ = std::fs::File::from(socket).read_to_end(&mut Vec::new());
+        }
+    }
+}
+
 /// A command that runs.
 struct Watch {
     pid: Pid,
@@ -272,11 +321,13 @@ struct Watch {
 }
 
 impl Watch {
-    /// Until nobody has the transaction, or the command's process has ended and nobody is to be waited for.
-    fn until_over(&mut self, pipe: &OwnedFd) -> Result<()> {
+    /// Until nobody has the transaction, or the command's process has ended and nobody is to be waited for. Gives the signals
+    /// that are held.
+    fn until_over(&mut self, socket: OwnedFd) -> Result<HeldSignals> {
+        let mut held = HeldSignals::None;
         loop {
             let mut fds = [
-                PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
             ];
             let timeout = self.guard.left().and_then(|left| Timespec::try_from(left).ok());
@@ -284,9 +335,15 @@ impl Watch {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e).step("waiting for the command"),
             }
-            let [pipe, _] = &fds;
-            if !pipe.revents().is_empty() {
-                return Ok(());
+            let [said, _] = &fds;
+            if !said.revents().is_empty() {
+                let mut byte = [0];
+                match rustix::io::read(&socket, &mut byte) {
+                    Ok(1) if byte == *b"H" => held = HeldSignals::Lost,
+                    Ok(1) => return Ok(HeldSignals::By(socket)),
+                    Err(Errno::INTR) => {}
+                    _ => return Ok(held),
+                }
             }
             match self.guard.look() {
                 Some(Stop::Terminate) => self.signal_all(Signal::TERM),

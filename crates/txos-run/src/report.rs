@@ -4,6 +4,7 @@ use std::io;
 
 use txos_engine::readset::ReadSet;
 
+use crate::library::HeldSignals;
 use crate::limits::Limit;
 use crate::session::monitor::ViewEnd;
 use crate::session::output::{Output, Stream};
@@ -83,6 +84,8 @@ pub struct Ran {
     pub handle: Option<crate::participant::Handle>,
     pub(crate) output: Output,
     pub(crate) signals: Vec<DeferredSignal>,
+    /// The same in the library's view.
+    pub(crate) held_signals: HeldSignals,
     pub(crate) view: ViewEnd,
 }
 
@@ -98,18 +101,24 @@ impl Ran {
         self.print(None);
         crate::supervisor::deferred_signals::deliver(&self.signals);
         self.signals.clear();
+        self.held_signals.deliver();
     }
 
     /// After a rollback: shows the held standard error, drops the rest, forgets the signals.
     pub fn drop_held(&mut self) {
         self.print(Some(Stream::Err));
+        self.forget_signals();
+    }
+
+    fn forget_signals(&mut self) {
         self.signals.clear();
+        self.held_signals.forget();
     }
 
     /// Before the command is run again: drops what was held, and forgets the signals; `false` if some of the output
     /// could not be held for so long.
     pub fn forget_held(&mut self) -> bool {
-        self.signals.clear();
+        self.forget_signals();
         match std::mem::replace(&mut self.output, Output::Free) {
             Output::Brief(mut brief) => brief.forget(),
             Output::Free | Output::Held(_) => true,

@@ -60,7 +60,13 @@ pub const SHOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("refused", &["syscalls/outside.rs::what_a_command_can_not_do_is_refused"]),
-    ("signals", &["syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit"]),
+    (
+        "signals",
+        &[
+            "syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit",
+            "syscalls/outside.rs::signals_of_every_kind_wait_for_the_commit_in_the_librarys_view",
+        ],
+    ),
     (
         "sockets",
         &[

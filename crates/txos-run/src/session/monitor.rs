@@ -20,6 +20,7 @@ use super::sweep::Sweep;
 use super::{output, tree};
 use crate::error::{Error, Result, Step};
 use crate::inside::{Given, Heard, Terms};
+use crate::library::HeldSignals;
 use crate::limits::{Guard, Stop};
 use crate::memory::{self, Group};
 use crate::options::{Leftover, RunOptions};
@@ -299,6 +300,7 @@ impl End {
             handle: self.finished.left.handle,
             output,
             signals: self.finished.deferred,
+            held_signals: HeldSignals::None,
             view: self.view,
         })
     }

@@ -52,6 +52,14 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     {
         return processes::client::change_ids(thread, call, class, context);
     }
+    // It is held by who has the transaction at the end.
+    if held::sends_signal(number)
+        && thread.session.as_ref().is_some_and(session::Session::is_command)
+        && !txos_calls::only_asks(number, &args)
+        && !held::is_for_this_process(call)
+    {
+        return processes::client::change_ids(thread, call, class, context);
+    }
     if handlers_are_waited_with(thread, call) {
         return processes::client::wait(thread, call, class, context);
     }

@@ -17,6 +17,7 @@ use txos_engine::txn::{Delivery, Ended};
 
 use super::entry::Regs;
 use super::processes::client;
+use super::processes::decided::Waiting;
 use super::report::{Report, reason};
 use super::session;
 use super::thread::Thread;
@@ -54,7 +55,7 @@ pub struct Command {
 struct ReportTo {
     /// The transaction's directory.
     place: PathBuf,
-    /// A pipe that is open as long as there is somebody who has the transaction.
+    /// A socket that is open as long as there is somebody who has the transaction, or what it holds.
     pipe: i32,
 }
 
@@ -86,17 +87,25 @@ impl ReportTo {
 }
 
 impl Command {
-    /// It ends with this status: commits or aborts, and gives the status to end with.
-    pub fn end(&self, thread: &mut Thread, status: i32) -> i32 {
+    /// It ends with this status: commits or aborts, and gives the status to end with. Also what is sent when it has
+    /// ended, if there is something.
+    pub fn end(&self, thread: &mut Thread, status: i32) -> (i32, Option<Waiting>) {
         // As much of it as others are told.
         let status = status & 0xff;
-        if let Some(report) = &self.report {
-            return match session::hand_over(thread) {
-                Ok(()) if report.leave(Ended::Recorded, &thread.report) => status,
-                Ok(()) => FAILED,
-                Err(failure) => self.tell(&failure, &thread.report),
-            };
+        let Some(report) = &self.report else { return self.decide(thread, status) };
+        match session::hand_over(thread) {
+            Ok(held) => {
+                let waiting = Waiting::of(held, report.pipe);
+                match report.leave(Ended::Recorded, &thread.report) {
+                    true => (status, waiting),
+                    false => (FAILED, None),
+                }
+            }
+            Err(failure) => (self.tell(&failure, &thread.report), None),
         }
+    }
+
+    fn decide(&self, thread: &mut Thread, status: i32) -> (i32, Option<Waiting>) {
         if status != 0 {
             session::abort_in(thread, session::ended());
             if !self.quiet {
@@ -104,15 +113,19 @@ impl Command {
                 let gone = rolled_back(&thread.report.live);
                 api::tell(&format!("{name} exited with status {status}; {gone}"));
             }
-            return status;
+            return (status, None);
         }
         match session::commit(thread) {
-            Ok(committed) => {
-                // A command has nothing held, and no participants.
+            Ok(mut committed) => {
+                // A command has no participants.
+                let later = committed.held.is_for_all();
+                if !later {
+                    committed.failed.extend(committed.held.send());
+                }
                 committed.failed.iter().for_each(|failure| api::tell(failure));
-                0
+                (0, later.then(|| Waiting::for_end(committed.held)))
             }
-            Err(failure) => self.tell(&failure, &thread.report),
+            Err(failure) => (self.tell(&failure, &thread.report), None),
         }
     }
 
@@ -236,8 +249,6 @@ fn start(name: String) {
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
     label(Label { name: name_in_history, message, hides_arguments });
-    forget_environment(true);
-    let plan = How { flags, ..How::default() };
     let report = match hand_over.map(ReportTo::begin).transpose() {
         Ok(report) => report,
         Err(failure) => {
@@ -246,6 +257,8 @@ fn start(name: String) {
             unsafe { libc::_exit(FAILED) };
         }
     };
+    forget_environment(true);
+    let plan = How { flags, ..How::default() };
     let command = Command { name, quiet, report, kills_left };
     if session::outermost(here(), Regs::default(), plan, Some(command)).is_err() {
         // SAFETY: the words stay until the thread's next call.

@@ -60,7 +60,8 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
     let command = thread.session.as_mut().and_then(|session| session.command.take());
     let number = match (class, command) {
         (Class::ExitGroup, Some(command)) => {
-            status = command.end(thread, status as i32) as u64;
+            // What waits for others to decide is held by a process of its own.
+            status = command.end(thread, status as i32).0 as u64;
             libc::SYS_exit_group
         }
         (Class::ExitGroup, None) => {

@@ -17,6 +17,7 @@ use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
 use super::{api, in_process, members};
+use crate::tx::held::Held;
 use crate::tx::succession::Succession;
 use crate::tx::{Committed, Failure, How, Tx, flags};
 
@@ -753,12 +754,13 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
 ///
 /// # Errors
 /// Why nothing of it is there any more.
-pub fn hand_over(thread: &mut Thread) -> Result<(), Failure> {
+pub fn hand_over(thread: &mut Thread) -> Result<Held, Failure> {
     let tx = thread.session.as_mut().and_then(|session| session.tx.take());
-    let Some(tx) = tx else { return Err(thread.report.abort.clone()) };
+    let Some(mut tx) = tx else { return Err(thread.report.abort.clone()) };
     thread.counters.unsupported += tx.unsupported();
     (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
-    tx.hand_over()
+    let held = tx.take_signals_held();
+    tx.hand_over().map(|()| held)
 }
 
 /// Why a transaction is aborted whose program has asked for it by a flag.

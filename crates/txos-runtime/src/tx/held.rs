@@ -7,6 +7,10 @@
 //! that the thread had in its call: what it was not allowed to signal then it does not signal now. One that can't be
 //! sent does not undo the commit; it is reported.
 //!
+//! A process of a transaction of several asks the kernel itself, as who it is, and has the signal held by whoever has the
+//! transaction ([`Tx::hold_sent`]). After the commit it is sent with that process's rights, if need be by a process that is
+//! made for it ([`kernel::in_other_process`]).
+//!
 //! # In order
 //!
 //! An ordered transaction (`TX_ORDERED`) lets its successor commit before it has sent what it held. So that the successor
@@ -50,12 +54,23 @@ pub struct Held {
     pub output: Effects,
     /// What was received from it.
     pub input: Received,
-    /// The credentials that the thread has had, by their numbers, if they have changed.
-    senders: Vec<(u32, Credentials)>,
+    /// Who has sent it, by numbers, where that is not the thread as it is.
+    senders: Vec<(u32, Sender)>,
     /// The processes that they go to.
     processes: Vec<(i32, Arc<OwnedFd>)>,
     /// Its place among ordered ones.
     place: Option<Place>,
+    /// Senders for whom a process that was made did not do what it was to.
+    stopped: Vec<u32>,
+}
+
+/// Whose rights are needed for what is held.
+#[derive(Clone, Debug)]
+enum Sender {
+    /// The thread's own, with the credentials that it had then.
+    Thread(Credentials),
+    /// Another process's.
+    Process(Credentials),
 }
 
 #[derive(Debug, Default)]
@@ -212,6 +227,14 @@ impl Held {
         self.later.is_empty() && !self.output.any()
     }
 
+    /// Whether a signal is for all processes.
+    #[must_use]
+    pub fn is_for_all(&self) -> bool {
+        let is_for_all =
+            |one: &Later| matches!(&one.what, What::Signal(Signal { to: Target::All, .. }));
+        self.later.iter().any(is_for_all)
+    }
+
     /// A descriptor of a process, one for all of its signals.
     fn process(&mut self, number: i32) -> Sys<Arc<OwnedFd>> {
         // As long as it is there, the number is its own.
@@ -273,12 +296,32 @@ impl Held {
     }
 
     /// Why one could not be sent.
-    fn send_one(&self, one: Later) -> Option<String> {
-        let sender = self.senders.iter().find(|(number, _)| *number == one.sender);
+    fn send_one(&mut self, one: Later) -> Option<String> {
+        let Held { senders, stopped, .. } = self;
+        let sender = senders.iter().find(|(number, _)| *number == one.sender);
         let Some((_, sender)) = sender else { return one.what.send() };
         let lost =
             one.what.failed("the thread can't have the credentials again that it had in its call");
-        sender.during(|| one.what.send()).unwrap_or(Some(lost))
+        let What::Signal(signal) = &one.what else {
+            let (Sender::Thread(sender) | Sender::Process(sender)) = sender;
+            return sender.during(|| one.what.send()).unwrap_or(Some(lost));
+        };
+        match sender {
+            Sender::Thread(sender) => sender.during(|| signal.send()).unwrap_or(Some(lost)),
+            Sender::Process(sender) => {
+                // That user may stop each of them.
+                let was_stopped = stopped.contains(&one.sender);
+                let sent =
+                    (!was_stopped).then(|| kernel::in_other_process(sender, || signal.sent()));
+                let Some(Ok(sent)) = sent else {
+                    stopped.push(one.sender);
+                    return Some(signal.failed(
+                        "the process that was to send it with the rights of its sender was stopped or killed",
+                    ));
+                };
+                signal.told(sent)
+            }
+        }
     }
 
     /// The thread's credentials have this number from here on.
@@ -287,7 +330,14 @@ impl Held {
             // Only those of what is held are needed, and the present ones.
             let later = &self.later;
             self.senders.retain(|(known, _)| later.iter().any(|one| one.sender == *known));
-            self.senders.push((number, credentials.clone()));
+            self.is_sender(number, || Sender::Thread(credentials.clone()));
+        }
+    }
+
+    /// What has this number is sent by this one.
+    fn is_sender(&mut self, number: u32, sender: impl FnOnce() -> Sender) {
+        if !self.senders.iter().any(|(known, _)| *known == number) {
+            self.senders.push((number, sender()));
         }
     }
 
@@ -491,10 +541,18 @@ impl What {
 }
 
 impl Signal {
+    fn sent(&self) -> Sys<u64> {
+        self.to.send(self.signal, self.info.as_ref())
+    }
+
     /// Why it could not be sent.
     fn send(&self) -> Option<String> {
-        let errno = self.to.send(self.signal, self.info.as_ref()).err()?;
-        Some(match errno {
+        self.told(self.sent())
+    }
+
+    /// The same, in words.
+    fn told(&self, sent: Sys<u64>) -> Option<String> {
+        Some(match sent.err()? {
             Errno::SRCH => self.failed("it is there no more"),
             errno => self.failed(&std::io::Error::from(errno).to_string()),
         })
@@ -596,6 +654,75 @@ impl Tx {
         held.map_err(|errno| none_is_left(errno, "a signal is for"))
     }
 
+    /// A signal that another process of the transaction sends to one outside.
+    ///
+    /// # Errors
+    /// ESRCH: the process is there no more; EAGAIN if no more can be held.
+    pub fn hold_sent(&mut self, by: (u32, Option<Credentials>), sent: Sent) -> Sys<u64> {
+        let held = &mut self.held;
+        let Sent { number, words, info, through } = sent;
+        let int = |at: usize| words[at] as i32;
+        let thread_of =
+            |held: &mut Held, process: i32, thread: i32| match kernel::open_thread(thread) {
+                Ok(fd) => Ok(Target::Exactly(process, fd, thread)),
+                Err(Errno::SRCH) => Err(Errno::SRCH),
+                Err(_) => Ok(Target::Thread(process, held.process(process)?, thread)),
+            };
+        let process_of = |held: &mut Held, number: i32| {
+            let leader = kernel::process_of_thread(number).unwrap_or(number);
+            Ok(Target::Process(leader, held.process(leader)?))
+        };
+        let to = match (number, int(0)) {
+            (libc::SYS_kill, -1) => Ok(Target::All),
+            (libc::SYS_kill, group_number @ ..-1) => Ok(group(held, -group_number)),
+            (libc::SYS_kill | libc::SYS_rt_sigqueueinfo, process @ 1..) => {
+                process_of(held, process)
+            }
+            (libc::SYS_tkill, thread @ 1..) => {
+                let process = kernel::process_of_thread(thread).ok_or(Errno::SRCH);
+                process.and_then(|process| thread_of(held, process, thread))
+            }
+            (libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo, process @ 1..) if int(1) > 0 => {
+                thread_of(held, process, int(1))
+            }
+            (libc::SYS_pidfd_send_signal, _) => {
+                let through = through.ok_or(Errno::BADF)?;
+                through.raised().map(|fd| Target::Descriptor(fd, words[3] as u32))
+            }
+            _ => Err(Errno::INVAL),
+        };
+        let signal = int(signal_at(number));
+        if !is_signal(signal) {
+            return Err(Errno::INVAL);
+        }
+        let (sender, credentials) = by;
+        let info = info.map(|info| numbered(info, signal));
+        let done = to.and_then(|to| held.hold(sender, signal, to, info));
+        if done.is_ok()
+            && let Some(credentials) = credentials
+        {
+            held.is_sender(sender, || Sender::Process(credentials));
+        }
+        done.map_err(|errno| none_is_left(errno, "a signal is for"))
+    }
+
+    /// What is held for a member is sent as who began, whatever the thread has become since.
+    pub fn sends_as_began(&mut self, began: &Credentials) {
+        if self.process.who != 0 {
+            self.held.is_sender(0, || Sender::Thread(began.clone()));
+        }
+    }
+
+    /// The signals that are held, for who sends them later: the transaction holds them no more.
+    #[must_use]
+    pub fn take_signals_held(&mut self) -> Held {
+        let held = &mut self.held;
+        let signals = |one: &Later| matches!(one.what, What::Signal(_));
+        let (later, rest) = std::mem::take(&mut held.later).into_iter().partition(signals);
+        held.later = rest;
+        Held { later, senders: std::mem::take(&mut held.senders), ..Held::default() }
+    }
+
     /// Whether something is held by which a child might end.
     #[must_use]
     pub fn holds_for_children(&self) -> bool {
@@ -682,6 +809,147 @@ fn may_kill(process: i32, signal: i32) -> Sys<()> {
         answer => answer.map(drop),
     }
 }
+
+/// A signal of another process of the transaction.
+#[derive(Debug)]
+pub struct Sent {
+    /// The call.
+    pub number: i64,
+    /// Its arguments.
+    pub words: [u64; 6],
+    /// What it says of the signal.
+    pub info: Option<Info>,
+    /// What its descriptor is of.
+    pub through: Option<OwnedFd>,
+}
+
+/// Whom a signal is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// A process, or a thread of one.
+    Process(i32),
+    /// A process group.
+    Group(i32),
+    /// All that the caller may signal.
+    All,
+    /// `/proc` does not say.
+    Unknown,
+}
+
+/// Which argument is the signal.
+fn signal_at(number: i64) -> usize {
+    match number {
+        libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => 2,
+        _ => 1,
+    }
+}
+
+/// Which argument says something of the signal, if one does.
+#[must_use]
+pub fn info_at(number: i64) -> Option<usize> {
+    match number {
+        libc::SYS_rt_sigqueueinfo | libc::SYS_pidfd_send_signal => Some(2),
+        libc::SYS_rt_tgsigqueueinfo => Some(3),
+        _ => None,
+    }
+}
+
+/// Whom a call sends a signal to. `None`: to nobody, the kernel answers it.
+///
+/// # Errors
+/// As `getpgid(2)`.
+pub fn aim(call: &Call) -> Sys<Option<Aim>> {
+    let leader = |number: i32| Aim::Process(kernel::process_of_thread(number).unwrap_or(number));
+    if !is_signal(call.int(signal_at(call.number()))) {
+        return Ok(None);
+    }
+    Ok(match (call.number(), call.int(0)) {
+        (libc::SYS_kill, i32::MIN) => None,
+        (libc::SYS_kill, -1) => Some(Aim::All),
+        (libc::SYS_kill, 0) => Some(Aim::Group(kernel::group_of(0)?)),
+        (libc::SYS_kill, group @ ..0) => Some(Aim::Group(-group)),
+        (libc::SYS_kill | libc::SYS_rt_sigqueueinfo, number @ 1..) => Some(leader(number)),
+        (libc::SYS_tkill, thread @ 1..) => {
+            Some(kernel::process_of_thread(thread).map_or(Aim::Unknown, Aim::Process))
+        }
+        (libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo, process @ 1..) if call.int(1) > 0 => {
+            Some(Aim::Process(process))
+        }
+        (libc::SYS_pidfd_send_signal, fd) => Some(match kernel::process_of_descriptor(fd) {
+            Some(number) if call.uint(3) & PIDFD_SIGNAL_PROCESS_GROUP != 0 => Aim::Group(number),
+            Some(number) => leader(number),
+            None => process_of_directory(fd).map_or(Aim::Unknown, Aim::Process),
+        }),
+        _ => None,
+    })
+}
+
+/// The process whose directory in `/proc` is open at a descriptor: that leads to it as well.
+fn process_of_directory(fd: i32) -> Option<i32> {
+    let path = kernel::path_of_fd(fd).ok()?;
+    std::str::from_utf8(path.strip_prefix(b"/proc/")?).ok()?.parse().ok()
+}
+
+/// Whether the caller may send the signal that a call sends, and whom it is for is there: the kernel says.
+///
+/// # Errors
+/// As the call.
+pub fn may_send(call: &Call) -> Sys<()> {
+    let (number, signal) = (call.number(), call.int(signal_at(call.number())));
+    let info = |at: usize| call.pointer::<Info>(at).read();
+    let (to, answer, may_continue) = match number {
+        libc::SYS_kill => return may_kill(call.int(0), signal),
+        libc::SYS_tkill => {
+            let thread = call.int(0);
+            let process = kernel::process_of_thread(thread);
+            let answer = match process {
+                Some(process) => kernel::kill_thread(process, thread, 0),
+                None => kernel::kill(thread, 0),
+            };
+            (process.unwrap_or(thread), answer, true)
+        }
+        libc::SYS_tgkill => {
+            let (process, thread) = (call.int(0), call.int(1));
+            (process, kernel::kill_thread(process, thread, 0), true)
+        }
+        libc::SYS_rt_sigqueueinfo => {
+            let info = info(2)?;
+            (call.int(0), kernel::queue(call.int(0), 0, &info), code(&info) < 0)
+        }
+        libc::SYS_rt_tgsigqueueinfo => {
+            let (process, thread, info) = (call.int(0), call.int(1), info(3)?);
+            (process, kernel::queue_to_thread(process, thread, 0, &info), code(&info) < 0)
+        }
+        libc::SYS_pidfd_send_signal => {
+            let given = if call.word(2) == 0 { None } else { Some(info(2)?) };
+            is_well_formed(given, signal)?;
+            let kept = OwnedFd::of(kernel::copy_high(call.int(0))?);
+            let to = kernel::process_of_descriptor(kept.number()).unwrap_or(0);
+            (to, kernel::send_signal(&kept, 0, None, call.uint(3)), to > 0)
+        }
+        _ => return Err(Errno::NOSYS),
+    };
+    match answer {
+        Err(Errno::PERM) if signal == libc::SIGCONT && may_continue => may_kill(to, signal),
+        answer => answer.map(drop),
+    }
+}
+
+/// Whether the kernel takes what is said of a signal through a descriptor.
+fn is_well_formed(info: Option<Info>, signal: i32) -> Sys<()> {
+    // A directory of /proc leads to a process as well, and has no number: the kernel says whether it is one.
+    if info.is_some_and(|info| info != numbered(info, signal)) {
+        return Err(Errno::INVAL);
+    }
+    // Nobody may say of a signal that the kernel has sent it.
+    if info.is_some_and(|info| code(&info) >= 0 || code(&info) == libc::SI_TKILL) {
+        return Err(Errno::PERM);
+    }
+    Ok(())
+}
+
+/// The signal is for the group that the process leads (Linux 6.9).
+const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 4;
 
 /// Whether a call sends a signal.
 pub fn sends_signal(number: i64) -> bool {
@@ -812,21 +1080,12 @@ fn queue_to_thread(held: &mut Held, call: &Call) -> Sys<Asked> {
 }
 
 fn through(real: i32, signal: i32, info: Option<Info>, flags: u32) -> Sys<Asked> {
-    /// The signal is for the group that the process leads (Linux 6.9).
-    const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 4;
     let process = kernel::process_of_descriptor(real);
     let is_own = process == Some(kernel::own_process()) && flags & PIDFD_SIGNAL_PROCESS_GROUP == 0;
     if !is_signal(signal) || is_own {
         return Ok(Asked::Natively);
     }
-    // A directory of /proc leads to a process as well, and has no number: the kernel says whether it is one.
-    if info.is_some_and(|info| info != numbered(info, signal)) {
-        return Err(Errno::INVAL);
-    }
-    // Nobody may say of a signal that the kernel has sent it.
-    if info.is_some_and(|info| code(&info) >= 0 || code(&info) == libc::SI_TKILL) {
-        return Err(Errno::PERM);
-    }
+    is_well_formed(info, signal)?;
     let kept = OwnedFd::of(kernel::copy_high(real)?);
     match kernel::send_signal(&kept, 0, None, flags) {
         Err(Errno::PERM) if signal == libc::SIGCONT => may_kill(process.unwrap_or(0), signal)?,

@@ -99,6 +99,52 @@ fn run_with_effects_that_are_held() {
     let _ = listener.wait().expect(0);
 }
 
+/// The same of signals in the library's view: the process that has the transaction sends them, when the command has ended or when
+/// `txos` has decided.
+#[test]
+fn run_in_the_librarys_view_with_signals_that_are_held() {
+    for (name, options) in [("signals", &[][..]), ("signals decided", &["--commit-on", "always"])] {
+        let lab = Lab::in_memory();
+        let outside = lab.nested("outside");
+        let listener = Invocation::shell(LISTENER).dir(outside.tree()).start();
+        until("the listener is ready", || outside.path("ready").exists());
+        let change = format!("kill -USR1 {}; {CHANGE}", listener.pid().as_raw_nonzero());
+        let before = Cell::new(0);
+        let case = Case {
+            name,
+            prepare: &prepare,
+            operation: &|place| {
+                before.set(lines(&outside, "got"));
+                let words = ["--", "sh", "-c", &change];
+                place.txos([&["run", "--view", "library"], options, &words].concat())
+            },
+            native: Some((PREPARE, CHANGE)),
+            half: false,
+            dead: false,
+            refusals: &REFUSALS,
+            afterwards: &|place, done| {
+                let asked = lines(&outside, "asked");
+                listener.signal(Signal::USR2);
+                until("the listener answers", || lines(&outside, "asked") > asked);
+                let sent = lines(&outside, "got") - before.get();
+                let right = match (place.path("new/deep/file").exists(), done.killed(), done.code())
+                {
+                    (true, false, 0) => sent == 1,
+                    // The process that has the transaction is killed right after the commit.
+                    (true, ..) => sent <= 1,
+                    (false, ..) => sent == 0,
+                };
+                right.then_some(()).ok_or(format!("{sent} signals were sent"))
+            },
+        };
+        let mut matrix = Matrix::new(&lab, case);
+        matrix.killed_at_the_last(6);
+        matrix.sweep(budget(12));
+        listener.signal(Signal::TERM);
+        let _ = listener.wait().expect(0);
+    }
+}
+
 /// What a revert begins with.
 fn committed(lab: &Lab) {
     prepare(lab);

@@ -5,7 +5,7 @@ use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
 use super::paths::{Place, look_up, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
-use super::{client, programs, sockets};
+use super::{client, programs, signalling, sockets};
 use crate::call::Call;
 use crate::front::classify::Class;
 use crate::front::dispatch;
@@ -15,6 +15,7 @@ use crate::front::thread::{self, Thread};
 use crate::front::tls::here;
 use crate::front::trap::Context;
 use crate::raw::{self, Errno, Sys, check, syscall};
+use crate::tx::held::sends_signal;
 use crate::tx::kernel::{self, OwnedFd};
 use crate::tx::spaces::Outlet;
 use crate::tx::waits::polls;
@@ -114,6 +115,9 @@ pub fn dispatch(
                     let call = unsafe { Call::new(libc::SYS_openat, words) };
                     check(thread::make_in_program(here(), mask_of(thread), &call))
                 }
+                Ok(Done::Make(call)) => {
+                    check(thread::make_in_program(here(), mask_of(thread), &call))
+                }
                 Ok(Done::To(prepared)) => prepared.make(thread, &process),
                 Ok(Done::With(path, call)) => with_path(thread, &process, &path, &call),
                 Ok(Done::Later) => Err(Errno::AGAIN),
@@ -174,6 +178,8 @@ pub enum Done {
     Open(Vec<u8>, i32, Option<OwnedFd>),
     /// The process makes this call, with this path.
     With(Vec<u8>, Call),
+    /// It makes this call.
+    Make(Call),
     /// It makes a call with another address.
     To(sockets::Prepared),
     /// It is to be asked again.
@@ -372,18 +378,13 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
                 call.int(0) == 0 || is_of_the_transaction(link, call.int(0))
             }
             libc::SYS_setpriority => call.word(0) == 0 && call.word(1) == 0,
-            libc::SYS_kill
-            | libc::SYS_rt_sigqueueinfo
-            | libc::SYS_tgkill
-            | libc::SYS_rt_tgsigqueueinfo => is_of_the_transaction(link, call.int(0)),
-            libc::SYS_tkill => kernel::process_of_thread(call.int(0))
-                .is_some_and(|process| is_of_the_transaction(link, process)),
-            libc::SYS_pidfd_send_signal => kernel::process_of_signal(call.int(0), call.uint(3))
-                .is_some_and(|process| is_of_the_transaction(link, process)),
             _ => false,
         };
     if only_own {
         return Ok(Done::Natively);
+    }
+    if sends_signal(number) {
+        return signalling::send(link, call);
     }
     if matches!(number, libc::SYS_unshare | libc::SYS_setns) {
         link.fail("a process of the command is to have other namespaces");
@@ -413,18 +414,15 @@ fn is_of_this(fd: i32) -> bool {
         .is_some_and(|number| number == kernel::own_process())
 }
 
-/// Whether a process is of the transaction, or is not there at all; a group, if the number is negative.
+/// Whether a process is of the transaction, or is not there at all.
 fn is_of_the_transaction(link: &Link, number: i32) -> bool {
-    // A thread's number is its process's.
-    let process = if number > 0 { kernel::process_of_thread(number) } else { None };
-    let process = process.unwrap_or(number).unsigned_abs();
-    let (group, process) = (number < 0, u64::from(process));
-    if process <= 1 {
+    if number <= 1 {
         return false;
     }
-    let mut request = Request::new(Ask::IsMember, 0);
-    request.words[..2].copy_from_slice(&[process, group.into()]);
-    !group && process == number_of_process()
+    // A thread's number is its process's.
+    let process = kernel::process_of_thread(number).unwrap_or(number).unsigned_abs().into();
+    let request = Request::new(Ask::IsMember, 0).with([process, 0, 0, 0, 0, 0]);
+    process == number_of_process()
         || link.ask_plainly(&request) == 1
         || kernel::kill(number, 0) == Err(Errno::SRCH)
 }

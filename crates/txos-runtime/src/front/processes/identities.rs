@@ -8,7 +8,7 @@
 use std::fs::{read, read_link};
 use std::io::ErrorKind;
 
-use crate::tx::kernel::Identity;
+use crate::tx::kernel::{Credentials, Identity};
 
 /// The users, groups and capabilities of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,12 @@ impl Ids {
         // access(2): a real user other than root is asked for without capabilities.
         let caps = if self.real.0 == 0 { self.permitted } else { 0 };
         Identity { uid: self.real.0, gid: self.real.1, caps, ..self.files.clone() }
+    }
+
+    /// All that counts for a signal that a process with these sends.
+    pub fn credentials(&self) -> Credentials {
+        let (groups, caps) = (self.files.groups.clone(), self.files.caps);
+        Credentials::of_process(self.users, self.of_groups, groups, caps, self.permitted)
     }
 
     /// Whether a process with these ids can get others by its own calls, or by a program that gives no rights

@@ -24,11 +24,13 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`client`] | processes come and go |
+//! | [`decided`] | signals that are held until another process has decided about the transaction |
 //! | [`host`] | the same in a program's own transaction, which stays where it is |
 //! | [`joining`] | processes that run already enter it |
 //! | [`link`] | what a process has of its transaction |
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
 //! | `programs` | another program in a process |
+//! | `signalling` | signals: sent at once, or held until the commit |
 //! | `sockets` | addresses of sockets that are paths |
 //! | [`wire`] | messages, windows, and which arguments of a call are what |
 //! | [`server`], `locks` | the process that has the transaction |
@@ -36,6 +38,7 @@
 
 mod calls;
 pub mod client;
+pub mod decided;
 mod descriptors;
 pub mod host;
 mod identities;
@@ -45,6 +48,7 @@ mod locks;
 mod paths;
 mod programs;
 pub mod server;
+mod signalling;
 mod sockets;
 pub mod wire;
 

@@ -16,7 +16,8 @@ use crate::front::report::reason;
 use crate::front::thread::{self, Thread};
 use crate::front::{api, session, signals};
 use crate::raw::{Errno, Sys, check, syscall};
-use crate::tx::kernel::OwnedFd;
+use crate::tx::held::{self, Sent};
+use crate::tx::kernel::{Credentials, OwnedFd};
 use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_paths};
 use crate::tx::waits::Step;
 use crate::tx::{Failure, Tx, kernel};
@@ -72,6 +73,8 @@ pub(super) struct Desk {
     handed_over: Vec<Outlet>,
     /// Who the processes are: who began, and others.
     ids: Vec<Ids>,
+    /// Of which of them it is known whether this process can have one send signals that is they, and whether it can.
+    senders: Vec<(u32, bool)>,
     /// How many calls were judged for others.
     judged: u32,
     locks: Locks,
@@ -85,7 +88,8 @@ impl Desk {
     pub(super) fn new(outlets: Vec<Outlet>) -> Option<Desk> {
         let ids = vec![Ids::own()?];
         let (members, handed_over, locks) = (Vec::new(), Vec::new(), Locks::default());
-        Some(Desk { members, outlets, handed_over, ids, judged: 0, locks })
+        let senders = Vec::new();
+        Some(Desk { members, outlets, handed_over, ids, senders, judged: 0, locks })
     }
 
     /// Nobody serves the processes any more: how many there were.
@@ -106,28 +110,50 @@ impl Desk {
         count
     }
 
-    /// Whether a process is of the transaction, for the member that asks; with `group`, whether a group of processes is:
-    /// one that members have made. The first one's may have others in it.
-    fn has(&self, asks: usize, number: u32, group: bool) -> bool {
-        let process = |member: &Member| member.process.map(|(number, _)| number as i32);
-        let is_it = |member: &Member| match process(member) {
-            Some(known) if group => kernel::group_of(known) == Ok(number as i32),
-            known => known == Some(number as i32),
+    /// Whether a process is of the transaction. `None`: one that is about to say that it is there may be that one.
+    ///
+    /// `hosted`: the transaction is in the process that began, and this thread is of it.
+    fn has(&self, number: i32, hosted: bool) -> Option<bool> {
+        // This process blocks what can be blocked. Who ends it ends the transaction.
+        let own = kernel::own_process();
+        let known = |member: &Member| member.process.map(|(number, _)| number as i32);
+        if number == own || self.members.iter().any(|member| known(member) == Some(number)) {
+            return Some(true);
+        }
+        // A member's child: one that has not said anything yet, or that has ended and still has its number.
+        let parent_of = |member: &Member| match member.parent {
+            Some(parent) => Some(parent as i32),
+            None if hosted => Some(own),
+            None => None,
         };
-        if group {
-            let others = self.members.iter().find(|member| member.first).and_then(process);
-            if others.is_some_and(|first| kernel::group_of(first) == Ok(number as i32)) {
-                return false;
-            }
+        let is_member = |number: i32| {
+            hosted && number == own || self.members.iter().any(|m| known(m) == Some(number))
+        };
+        let awaited = || self.members.iter().filter(|member| member.process.is_none());
+        if let Some(parent) = kernel::parent_of(number)
+            && is_member(parent)
+        {
+            let is_awaited = awaited().any(|member| parent_of(member) == Some(parent));
+            return Some(is_awaited || status_of_zombie(number.cast_unsigned()).is_some());
         }
-        if self.members.iter().any(is_it) {
-            return true;
+        // Nothing reaches that any more, and it may have been a member.
+        if is_over(number) {
+            return Some(true);
         }
-        // Its child: one that has not said anything yet, or that has ended and still has its number.
-        let Some((parent, _)) = self.members[asks].process else { return false };
-        let awaited = |member: &Member| member.process.is_none() && member.parent == Some(parent);
-        kernel::parent_of(number as i32) == Some(parent as i32)
-            && (self.members.iter().any(awaited) || status_of_zombie(number).is_some())
+        // Whose parent has ended is another's child.
+        let orphaned = |member: &Member| parent_of(member).is_some_and(|parent| !is_member(parent));
+        if awaited().any(orphaned) { None } else { Some(false) }
+    }
+
+    /// Whether this process can have one send signals that is another user, or has other groups or capabilities. It is found
+    /// out once: that user may stop the one that tries.
+    fn can_send_as(&mut self, who: u32, credentials: &Credentials) -> bool {
+        if let Some((_, can)) = self.senders.iter().find(|(known, _)| *known == who) {
+            return *can;
+        }
+        let can = matches!(kernel::in_other_process(credentials, || Ok(0)), Ok(Ok(_)));
+        self.senders.push((who, can));
+        can
     }
 
     /// The transaction is over, for the reason that [`reason`] has a number for: kills the processes that the first one has
@@ -189,6 +215,22 @@ fn status_of_zombie(number: u32) -> Option<i32> {
     let mut fields = rest.split_ascii_whitespace();
     let ended = fields.next()? == "Z";
     fields.nth(EXIT_CODE - STATE - 1)?.parse().ok().filter(|_| ended)
+}
+
+/// Whether all of a process has ended, and nobody has waited for it yet.
+fn is_over(number: i32) -> bool {
+    const STATE: usize = 3;
+    const THREADS: usize = 20;
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{number}/stat")) else { return false };
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let mut fields = rest.split_ascii_whitespace();
+    let ended = fields.next() == Some("Z");
+    // Other threads may go on without the first.
+    ended
+        && fields
+            .nth(THREADS - STATE - 1)
+            .and_then(|count| count.parse().ok())
+            .is_some_and(|count: u32| count <= 1)
 }
 
 /// The status of a process that somebody has waited for (`PIDFD_GET_INFO`, from Linux 6.15 on).
@@ -420,6 +462,16 @@ fn leave(number: i32) {
     }
 }
 
+/// The program's streams are none of this process's any more.
+pub(super) fn leave_streams() {
+    if let Ok(null) = kernel::open(b"/dev/null", libc::O_RDWR | libc::O_CLOEXEC, 0) {
+        for number in 0..=2 {
+            let _ = kernel::dup3(null, number, true);
+        }
+        kernel::close(null);
+    }
+}
+
 pub(super) fn transaction(thread: &mut Thread) -> Option<&mut Tx> {
     thread.session.as_mut()?.tx.as_deref_mut()
 }
@@ -596,8 +648,17 @@ impl Server<'_> {
             tx.exchange(&mut first.own);
         }
         let command = self.command();
-        let status = command.map_or(125, |command| command.end(self.thread, status));
+        let (status, held) =
+            command.map_or((125, None), |command| command.end(self.thread, status));
         let _ = wire::send_at_once(first.socket, &Answer::new(How::Over, status.into()), &[]);
+        if let Some(held) = held {
+            self.desk.dismiss();
+            kernel::close(first.socket);
+            if let Some((_, process)) = first.process {
+                while !wait_for_end(process) {}
+            }
+            held.wait();
+        }
     }
 
     fn answer(
@@ -645,11 +706,14 @@ impl Server<'_> {
                 tx.output(request.number, request.words[0] as u32).map(|()| Answered::of(0))
             }
             Some(Ask::IsMember) => {
-                let (number, group) = (request.words[0] as u32, request.words[1] != 0);
-                // A program's own transaction is in the process that began.
-                let began = self.hosted.is_some() && number == std::process::id() && !group;
-                Ok(Answered::of((began || self.desk.has(at, number, group)).into()))
+                let number = request.words[0] as i32;
+                Ok(match self.desk.has(number, self.hosted.is_some()) {
+                    Some(is_it) => Answered::of(is_it.into()),
+                    None => Answered(Answer::new(How::Later, 0), Beside::default()),
+                })
             }
+            Some(Ask::Signal) => self.signal(at, request, beside),
+            Some(Ask::Group) => self.group(at, request.words[0] as i32),
             Some(Ask::Fail) => {
                 let what = text(&self.desk.members[at], request.words[0], request.words[1]);
                 transaction(self.thread)?.cannot_go_on(unsupported(what));
@@ -782,6 +846,58 @@ impl Server<'_> {
             }
             _ => Ok(Answered::of(answer)),
         }
+    }
+
+    /// A signal to a process outside.
+    fn signal(&mut self, at: usize, request: &Request, through: Option<OwnedFd>) -> Sys<Answered> {
+        let member = &self.desk.members[at];
+        let who = member.who;
+        let credentials =
+            (who != 0 || self.hosted.is_some()).then(|| self.desk.ids[who as usize].credentials());
+        let info = match held::info_at(request.number).map(|at| request.words[at]) {
+            None | Some(0) => None,
+            Some(place) => Some(member.info(place)?),
+        };
+        let Request { number, words, .. } = *request;
+        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
+        let by = match credentials {
+            // The thread that began sends it. Members are who it was then.
+            Some(credentials) if self.hosted.is_some() => {
+                tx.sends_as_began(&credentials);
+                (0, None)
+            }
+            Some(credentials) => {
+                if !self.desk.can_send_as(who, &credentials) {
+                    return Ok(Answered(Answer::new(How::Yourself, 0), Beside::default()));
+                }
+                (who, Some(credentials))
+            }
+            None => (0, None),
+        };
+        tx.hold_sent(by, Sent { number, words, info, through }).map(|_| Answered::of(0))
+    }
+
+    /// The processes of a group: those that are in the transaction, then the others.
+    fn group(&mut self, at: usize, group: i32) -> Sys<Answered> {
+        let (own, hosted) = (kernel::own_process(), self.hosted.is_some());
+        let (mut all, mut others) = (Vec::new(), Vec::new());
+        for number in kernel::processes() {
+            // The server is no process of the command's.
+            let is_server = number == own && !hosted;
+            if kernel::group_of(number) != Ok(group) || is_server || is_over(number) {
+                continue;
+            }
+            match self.desk.has(number, hosted) {
+                Some(true) => all.push(number),
+                Some(false) => others.push(number),
+                None => return Ok(Answered(Answer::new(How::Later, 0), Beside::default())),
+            }
+        }
+        let mut answer = Answer::new(How::Done, all.len() as i64);
+        all.extend(others);
+        let bytes: Vec<u8> = all.into_iter().flat_map(i32::to_ne_bytes).collect();
+        answer.more[0] = self.desk.members[at].put(&bytes)?;
+        Ok(Answered(answer, Beside::default()))
     }
 
     /// Where the address of a socket leads, or what it is bound to.
@@ -1136,6 +1252,19 @@ impl Member {
             std::ptr::copy(self.window.add(place), bytes.as_mut_ptr(), bytes.len());
         }
         bytes
+    }
+
+    /// What the window says of a signal.
+    fn info(&self, place: u64) -> Sys<kernel::Info> {
+        if !wire::is_inside(place, size_of::<kernel::Info>() as u64) {
+            return Err(Errno::FAULT);
+        }
+        let bytes = self.bytes(place as usize, size_of::<kernel::Info>());
+        let mut info: kernel::Info = [0; 16];
+        for (word, bytes) in info.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        Ok(info)
     }
 
     /// Puts bytes into the window, and a zero after them: how many they are.

@@ -56,17 +56,21 @@ pub enum Ask {
     Join,
     /// What a process that joined had open before at a number, beside it: whether that is the transaction's from here on.
     Adopt,
+    /// To hold a signal to a process outside until the commit: what is said of it in the window, what its descriptor is of beside it.
+    Signal,
+    /// Who is in a process group: the numbers of those in the transaction in the window, and behind them of the others.
+    Group,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
-            Abort, Address, Adopt, Becomes, Call, Child, End, Fail, Here, IsMember, Join, Leave,
-            Live, Map, Output, Program,
+            Abort, Address, Adopt, Becomes, Call, Child, End, Fail, Group, Here, IsMember, Join,
+            Leave, Live, Map, Output, Program, Signal,
         };
         let all = [
             Becomes, Call, Map, Program, Child, Here, End, Live, Output, Fail, IsMember, Abort,
-            Address, Leave, Join, Adopt,
+            Address, Leave, Join, Adopt, Signal, Group,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }

@@ -60,6 +60,24 @@ impl Credentials {
         Credentials { users, groups: own_groups, of_files, others, capabilities }
     }
 
+    /// Those of a process, as `/proc/PID/status` has them: real, effective and saved user, and the one for files; the same of
+    /// the group; the other groups in order; effective and permitted capabilities.
+    #[must_use]
+    pub fn of_process(
+        [real, effective, saved, user]: [u32; 4],
+        [real_group, effective_group, saved_group, group]: [u32; 4],
+        others: Vec<u32>,
+        caps: u64,
+        permitted: u64,
+    ) -> Credentials {
+        let low = |caps: u64| caps as u32;
+        let high = |caps: u64| (caps >> 32) as u32;
+        let (users, groups) =
+            ([real, effective, saved], [real_group, effective_group, saved_group]);
+        let capabilities = [low(caps), low(permitted), 0, high(caps), high(permitted), 0];
+        Credentials { users, groups, of_files: [user, group], others, capabilities }
+    }
+
     /// Whether real and effective user, and group, are the same.
     #[must_use]
     pub fn is_own_user(&self) -> bool {
@@ -237,6 +255,65 @@ pub fn can_keep_capabilities() -> bool {
     unsafe {
         let keeps = sys!(SYS_prctl, libc::PR_GET_KEEPCAPS);
         keeps.is_ok_and(|keeps| sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, keeps).is_ok())
+    }
+}
+
+/// How long a process that does something for others may take, in milliseconds.
+const PATIENCE: i64 = 2_000;
+/// What it ends with if it can't have the credentials.
+const NOT_THESE: i32 = 255;
+
+/// Has a process do something that is made for it, and has these credentials, all of them: with the kernel's errno as its
+/// status. Whom it becomes may stop and end that process, and only that: it is waited for two seconds at most. The calling process
+/// has no other threads.
+///
+/// # Errors
+/// EPERM: it can't have these, or has not answered; as `clone(2)` and `pidfd_open(2)`.
+pub fn in_other_process(
+    credentials: &Credentials,
+    work: impl FnOnce() -> Sys<u64>,
+) -> Sys<Sys<u64>> {
+    // No signal tells of its end, and only who asks for such children finds it.
+    // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
+    let child = unsafe { sys!(SYS_clone, 0, 0, 0, 0, 0) }?;
+    if child == 0 {
+        // Its memory is a copy of the caller's.
+        // SAFETY: they have no pointers.
+        let hide = || unsafe { sys!(SYS_prctl, libc::PR_SET_DUMPABLE, 0) };
+        let _ = hide();
+        let status = match credentials.put_in_force().and_then(|()| hide()) {
+            Ok(_) => work().err().map_or(0, Errno::raw_os_error),
+            Err(_) => NOT_THESE,
+        };
+        loop {
+            // SAFETY: nothing comes after it.
+            let _ = unsafe { sys!(SYS_exit_group, status) };
+        }
+    }
+    let child = child as i32;
+    // It stays until it is waited for, so the number is its own.
+    let process = super::open_process(child);
+    let (mut polled, count) = (
+        libc::pollfd {
+            fd: process.as_ref().map_or(-1, super::OwnedFd::number),
+            events: libc::POLLIN,
+            revents: 0,
+        },
+        1,
+    );
+    // SAFETY: the structure lives until the answer.
+    let _ = unsafe { sys!(SYS_poll, &raw mut polled, count, PATIENCE) };
+    if polled.revents == 0 {
+        let _ = super::kill(child, libc::SIGKILL);
+    }
+    let mut status = 0_i32;
+    // SAFETY: the kernel writes the status.
+    unsafe { sys!(SYS_wait4, child, &raw mut status, libc::__WALL, 0) }?;
+    match libc::WEXITSTATUS(status) {
+        _ if !libc::WIFEXITED(status) => Err(Errno::PERM),
+        NOT_THESE => Err(Errno::PERM),
+        0 => Ok(Ok(0)),
+        errno => Ok(Err(Errno::from_raw_os_error(errno))),
     }
 }
 

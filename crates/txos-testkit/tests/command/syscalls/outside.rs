@@ -148,6 +148,29 @@ fn signals_of_every_kind_wait_for_the_commit_of_a_thread() {
     reach.lab.expect_clean();
 }
 
+#[test]
+fn signals_of_every_kind_wait_for_the_commit_in_the_librarys_view() {
+    let reach = Reach::new();
+    for call in of(INSIDE).filter(|call| call != "kill_32") {
+        let run = |end: &str| {
+            let script = format!("{} && {end}", reach.words(&call).join(" "));
+            let words = ["run", "--view", "library", "--strict", "--", "sh", "-c", &script];
+            reach.with_objects(reach.lab.txos(words)).run()
+        };
+        let dropped = run("exit 3").expect(3);
+        assert_eq!(dropped.text().trim(), "0", "{call}: {dropped:?}");
+        let held = run(&format!("cat {}", seen(&reach))).expect(0);
+        assert_eq!(held.text().trim(), "0", "{call} was not held: {held:?}");
+        // One signal: the one that was dropped would have been first.
+        until("the signal has come", || reach.got().ends_with("usr1\n"));
+        reach.listener.signal(Signal::USR2);
+        until("another has come", || reach.got().ends_with("usr2\n"));
+        assert_eq!(reach.got(), "usr1\nusr2\n", "{call}");
+        std::fs::remove_file(reach.outside.path("got")).unwrap();
+    }
+    reach.lab.expect_clean();
+}
+
 /// What the listener has got by now, or nothing: for a script.
 fn seen(reach: &Reach) -> String {
     format!("{} 2>/dev/null || true", reach.outside.path("got").display())

@@ -65,6 +65,18 @@ fn a_pending_one_is_as_an_overlays() {
     lab.expect_clean();
 }
 
+/// A shell that answers for the environment itself does not lead the library to another store.
+#[test]
+fn a_shell_has_the_store_that_was_named() {
+    let lab = Lab::in_memory();
+    for options in [&["--keep", "-q"][..], &["--commit-on", "always"]] {
+        let words = [&["run", "--view", "library"], options, &["--", "bash", "-c", "echo n > new"]];
+        let _ = lab.txos(words.concat()).run().expect(0);
+    }
+    let _ = lab.txos(["abort", "--all"]).run();
+    assert_eq!(lab.read("new"), "n\n");
+}
+
 #[test]
 fn an_aborted_one_leaves_nothing() {
     let lab = Lab::in_memory();

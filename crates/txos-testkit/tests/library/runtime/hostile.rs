@@ -3,10 +3,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use txos_testkit::{Done, Invocation, Lab, Tree, require, require_some};
 
 use crate::program::{Linked, program};
+use crate::signalling::Listener;
 use crate::whole::{Pair, SOURCES};
 
 const PLACES: &str = "umask 022; mkdir -m 1777 pub; echo secret > secret; chmod 600 secret; echo for all > for-all; chmod 666 for-all; \
@@ -88,6 +90,36 @@ fn what_makes_no_sense_is_refused() {
         "connection",
         "copy of the process: EPERM\nchild: done\ncall before it is there: EPERM",
     );
+}
+
+/// It has signals held that it may not send: at the commit it may not send them either.
+#[test]
+fn its_signals_are_its_own() {
+    let scene =
+        require_some!(Scene::new(), "only root can become others; and the attacks are for x86-64");
+    let listener = Listener::new();
+    let done = scene.attack(&format!("signals {}", listener.pid())).run().expect(0);
+    let wrong = "no signal: EINVAL\nasks: EINVAL\nno group: EINVAL\nno thread: EINVAL\nnobody: EINVAL\n\
+                 outside of the window: EFAULT\nbefore it: EFAULT\nno descriptor: EBADF\nno signal's call: EINVAL\n";
+    assert_eq!(done.text(), format!("{wrong}kill: done\ntgkill: done\nqueue: done\n"));
+    assert_eq!(done.stderr.matches("Operation not permitted").count(), 3, "{done:?}");
+    assert_eq!(listener.got(), "");
+    assert_eq!(scene.lab.read("roots"), "secret\n");
+    scene.lab.expect_clean();
+}
+
+/// It stops the processes that are made to send for it: they are not waited for again and again.
+#[test]
+fn nobody_waits_for_its_signals() {
+    let scene =
+        require_some!(Scene::new(), "only root can become others; and the attacks are for x86-64");
+    let listener = Listener::new();
+    let began = Instant::now();
+    let done = scene.attack(&format!("stops {}", listener.pid())).run().expect(0);
+    assert_eq!(done.text(), "stops: 1000\n", "{done:?}");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(scene.lab.read("roots"), "secret\n");
+    assert_eq!(listener.got(), "");
 }
 
 /// A FIFO at the place of a file that was found is not waited for; the file has changed, so nothing is published.

@@ -23,6 +23,7 @@ mod processes;
 mod program;
 mod put_back;
 mod received;
+mod signalling;
 mod sweep;
 mod threads;
 mod tocttou;

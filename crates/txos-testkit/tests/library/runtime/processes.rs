@@ -224,7 +224,7 @@ fn jobs_are_the_transactions() {
     let _ = strictly(&["/usr/bin/python3", "-I", "-S", "-c", python]);
     assert_eq!(pair.ours.read("signals"), "15");
     let other =
-        ["run", "--in-process", "--strict", "--", "sh", "-c", "echo > no; kill -WINCH $PPID"];
+        ["run", "--in-process", "--strict", "--", "sh", "-c", "echo > no; renice -n 0 -p $PPID"];
     let _ = pair.ours.txos(other).run().expect(125);
     assert!(!pair.ours.tree().join("no").exists());
     pair.clean();

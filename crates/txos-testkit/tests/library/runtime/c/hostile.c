@@ -12,12 +12,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #define WINDOW (1 << 20)
 #define SPACE (1 << 20)
 #define PLACE 64
 
-enum ask { CALL = 1, MAP, PROGRAM, CHILD, HERE, BECOMES, END, LIVE, OUTPUT, FAIL, IS_MEMBER, ABORT };
+enum ask { CALL = 1, MAP, PROGRAM, CHILD, HERE, BECOMES, END, LIVE, OUTPUT, FAIL, IS_MEMBER, ABORT, SIGNAL = 17, GROUP };
 enum how { DONE = 1, WITH_DESCRIPTORS, YOURSELF, ELSEWHERE, LATER, OVER };
 
 struct request {
@@ -377,6 +378,65 @@ static void late(void)
     dprintf(1, "late: %s\n", fd >= 0 && answer.answer > 0 && strstr(window + PLACE, "secret") ? "secret" : "nothing");
 }
 
+/* Signals to somebody whom this user may not signal: they are held, and go with this user's rights. */
+static void signals(int pid)
+{
+    static const struct {
+        const char *what;
+        long number, words[4];
+    } wrong[] = {
+        {"no signal", SYS_kill, {1, 65}},
+        {"asks", SYS_kill, {1, 0}},
+        {"no group", SYS_kill, {0, SIGUSR1}},
+        {"no thread", SYS_tgkill, {1, 0, SIGUSR1}},
+        {"nobody", SYS_tkill, {-1, SIGUSR1}},
+        {"outside of the window", SYS_rt_sigqueueinfo, {1, SIGUSR1, WINDOW - 8}},
+        {"before it", SYS_rt_tgsigqueueinfo, {1, 1, SIGUSR1, 8}},
+        {"no descriptor", SYS_pidfd_send_signal, {3, SIGUSR1}},
+        {"no signal's call", SYS_reboot, {1, SIGUSR1}},
+    };
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const long *words = wrong[i].words;
+        told(wrong[i].what, ask(request(SIGNAL, wrong[i].number, words[0], words[1], words[2], words[3], 0)).answer);
+    }
+    told("kill", ask(request(SIGNAL, SYS_kill, pid, SIGUSR1, 0, 0, 0)).answer);
+    told("tgkill", ask(request(SIGNAL, SYS_tgkill, pid, pid, SIGUSR2, 0, 0)).answer);
+    /* As if the kernel had sent it. */
+    memset(window + PLACE, 0, 128);
+    told("queue", ask(request(SIGNAL, SYS_rt_sigqueueinfo, pid, SIGUSR1, PLACE, 0, 0)).answer);
+}
+
+/* The processes that send signals for this user are stopped, whenever there is one. */
+static void stops(int pid)
+{
+    struct ucred server;
+    socklen_t room = sizeof server;
+    RAW(SYS_getsockopt, link_fd, SOL_SOCKET, SO_PEERCRED, &server, &room);
+    long answers = 0, process = RAW(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+
+    if (process == 0) {
+        RAW(SYS_close, link_fd);
+        RAW(SYS_close, 1);
+        RAW(SYS_close, 2);
+        RAW(SYS_prctl, PR_SET_NAME, "stops", 0, 0, 0);
+        char path[64], all[4096];
+        snprintf(path, sizeof path, "/proc/%d/task/%d/children", server.pid, server.pid);
+        int children = RAW(SYS_open, path, O_RDONLY);
+        for (long began = time(0); time(0) < began + 6;) {
+            memset(all, 0, sizeof all);
+            if (RAW(SYS_pread64, children, all, sizeof all - 1, 0) < 0)
+                break;
+            for (char *number = strtok(all, " "); number; number = strtok(0, " "))
+                RAW(SYS_kill, atoi(number), SIGSTOP);
+        }
+        RAW(SYS_exit_group, 0);
+    }
+    for (int i = 0; i < 1000; i++)
+        answers += ask(request(SIGNAL, SYS_kill, pid, SIGUSR1, 0, 0, 0)).how != 0;
+    dprintf(1, "stops: %ld\n", answers);
+}
+
 int main(int argc, char **argv)
 {
     const char *attack = argc > 1 ? argv[1] : "", *more = argc > 2 ? argv[2] : "";
@@ -401,6 +461,10 @@ int main(int argc, char **argv)
         rise(more);
     else if (!strcmp(attack, "late"))
         late();
+    else if (!strcmp(attack, "signals"))
+        signals(atoi(more));
+    else if (!strcmp(attack, "stops"))
+        stops(atoi(more));
     else
         die("attack");
     /* Nothing of the library's is to run at the end. */
