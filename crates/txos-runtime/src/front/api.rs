@@ -30,9 +30,6 @@ pub fn tell(message: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// So many bytes of the program's stack are in use at the most while the runtime is entered by a function.
-const BELOW: usize = 4096;
-
 /// A system call of the program that came without a trap. The answer is as the kernel's.
 pub fn call(tls: &Tls, call: &Call) -> i64 {
     leave_program(tls);
@@ -41,16 +38,18 @@ pub fn call(tls: &Tls, call: &Call) -> i64 {
         session.masks.are_now(tls.entered_with.get());
         tls.goes_by(&session.masks);
     }
-    // This runs on the program's stack, with what it calls until it is on another one.
+    // This runs on the program's stack.
     let near = std::ptr::from_ref(&call) as usize;
     if !thread.waits.is_empty() {
         thread::after_jump(thread, near);
     }
-    let frame = tls.frame.replace((near - BELOW) as u64);
+    let frame = tls.frame.replace(0);
+    let pointer = tls.pointer.replace(near as u64);
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
     let next = on_own_stack(tls, || dispatch::dispatch(thread, call, None));
     tls.frame.set(frame);
+    tls.pointer.set(pointer);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     match next {

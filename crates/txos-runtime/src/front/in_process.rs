@@ -388,7 +388,10 @@ pub fn gains_rights(fd: i32) -> bool {
 }
 
 /// The library is loaded.
-pub extern "C" fn loaded(argc: i32, argv: *const *const std::ffi::c_char) {
+///
+/// # Safety
+/// For the dynamic linker, or at the beginning of a program: the arguments are the program's.
+pub unsafe extern "C" fn loaded(argc: i32, argv: *const *const std::ffi::c_char) {
     interpose::resolve();
     let name = if argc > 0 && !argv.is_null() {
         // SAFETY: the dynamic linker hands the program's arguments on.
@@ -401,4 +404,4 @@ pub extern "C" fn loaded(argc: i32, argv: *const *const std::ffi::c_char) {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOADED: extern "C" fn(i32, *const *const std::ffi::c_char) = loaded;
+static LOADED: unsafe extern "C" fn(i32, *const *const std::ffi::c_char) = loaded;

@@ -84,6 +84,8 @@ pub struct Wait {
     alternate: Option<Alternate>,
     /// So far up from its beginning they have it meanwhile.
     limit: usize,
+    /// The program's stack pointer.
+    pointer: usize,
     /// The end of the stack on which the runtime is at work on the call; handlers that have no other run there.
     own: *mut u8,
 }
@@ -96,6 +98,15 @@ impl Wait {
             .alternate
             .is_some_and(|Alternate(start, ..)| (start..self.limit).contains(&pointer));
         (end - STACK..end).contains(&pointer) || on_alternate
+    }
+
+    /// Whether a handler has jumped out of it, by the program's stack pointer: to a function that calls the one that waited, which
+    /// is near. A program may also have several stacks, and leave a handler for another one for a while; with those nothing is
+    /// done, as the handler may return.
+    fn is_left_at(&self, pointer: usize) -> bool {
+        const NEAR: usize = 256 << 10;
+        let is_near = pointer.checked_sub(self.pointer).is_some_and(|above| above < NEAR);
+        is_near && !self.is_interrupted_at(pointer)
     }
 }
 
@@ -398,8 +409,9 @@ pub fn to_program(tls: &Tls) {
 /// Makes a call of the program's that may wait, in a process all of whose signals are the program's: their handlers
 /// run meanwhile, in the transaction, as the program's code does.
 ///
-/// Their own calls come here again, by a second stack. Of the program's alternate stack they have what lies below that
-/// which the kernel has put there for this call; nothing, if that is little.
+/// Their own calls come here again, by a second stack. They don't have the program's alternate stack: what the kernel has put
+/// there for this call would be overwritten. In a process into which the library has loaded a program they have what lies
+/// below that, unless it is little: Go's handlers end the process on another stack.
 ///
 /// One that jumps out never comes back here: that is found with the next call ([`after_jump`]).
 pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) -> i64 {
@@ -411,7 +423,7 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     let own = tls.stack.replace(spare.0);
     let frame = tls.frame.replace(0);
     let alternate = exchange_alternate(None);
-    let free = alternate.and_then(|whole| below(whole, frame));
+    let free = alternate.filter(|_| memory::is_loaded()).and_then(|whole| below(whole, frame));
     let (mut depth, mut masks) = (0, None);
     if let Some(thread) = existing(tls) {
         let session = thread.session.as_ref().filter(|session| session.process.is_some());
@@ -419,7 +431,8 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
         depth = thread.waits.len();
         let alternate = alternate.as_ref().map(Alternate::of);
         let limit = free.map_or(0, |free| free.ss_sp as usize + free.ss_size);
-        thread.waits.push(Wait { alternate, limit, own });
+        let pointer = tls.pointer.get() as usize;
+        thread.waits.push(Wait { alternate, limit, pointer, own });
     }
     if let Some(free) = free {
         exchange_alternate(Some(free));
@@ -477,13 +490,12 @@ pub fn leave_wait(waits: &mut Vec<Wait>) {
 }
 
 /// The program makes a call with this stack pointer: it may have jumped out of handlers, and so out of calls in which it waited.
-/// Its stack for handlers is as it was before these, and their stacks are free. The former, if it is another one now.
+/// Its stack for handlers is as it was before these. That, if it is another one now. (The stacks that the runtime had for these calls
+/// are left to the process.)
 pub fn after_jump(thread: &mut Thread, pointer: usize) -> Option<libc::stack_t> {
     let mut alternate = None;
-    while let Some(wait) = thread.waits.pop_if(|wait| !wait.is_interrupted_at(pointer)) {
+    while let Some(wait) = thread.waits.pop_if(|wait| wait.is_left_at(pointer)) {
         alternate = wait.alternate;
-        // (The one before is given back.)
-        thread.spare = Some(Spare(wait.own));
     }
     let alternate = alternate.map(Alternate::described);
     if let Some(alternate) = alternate {

@@ -51,9 +51,10 @@ pub struct Tls {
     pub own_pointer: Cell<u64>,
     /// That of the program's code.
     pub programs_pointer: Cell<u64>,
-    /// While a call is carried out: down to here the program's stack is in use, by the program or for what is needed to go on
-    /// with it; 0: nobody knows.
+    /// Where the kernel has put what it needs to go on with the program, while a trapped call is carried out; 0: nowhere.
     pub frame: Cell<u64>,
+    /// Where the program's stack pointer is while a call is carried out.
+    pub pointer: Cell<u64>,
     /// Pages of the program's that were there when they were asked about ([`crate::reach`]).
     pub known: [Cell<u64>; KNOWN],
     /// Signals whose handlers run at once in this transaction, although they are sent: they are blocked while runtime code
@@ -127,13 +128,13 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,280",
+    ".size txos_tls,288",
     "txos_tls:",
-    ".zero 280",
+    ".zero 288",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 280 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 288 && std::mem::offset_of!(Tls, stack) == 16);
 const _: () = assert!(std::mem::offset_of!(Tls, own_pointer) == 24);
 const _: () = assert!(std::mem::offset_of!(Tls, programs_pointer) == 32);
 

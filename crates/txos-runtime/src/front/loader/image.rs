@@ -268,8 +268,8 @@ mod tests {
 
     fn tempfile() -> std::fs::File {
         let name = format!("/tmp/txos-test-image.{}", std::process::id());
-        let file = std::fs::File::options().create(true).truncate(true).read(true).write(true);
-        let file = file.clone().open(&name).unwrap();
+        let mut options = std::fs::File::options();
+        let file = options.create(true).truncate(true).read(true).write(true).open(&name).unwrap();
         std::fs::remove_file(&name).unwrap();
         file
     }

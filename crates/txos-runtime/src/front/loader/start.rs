@@ -174,7 +174,8 @@ unsafe extern "C" fn start(block: *const u64, new: *mut u64) -> u64 {
         })
     };
     // What the dynamic linker has a library do when it is loaded, a program does for itself.
-    in_process::loaded(block.count(), block.arguments.cast());
+    // SAFETY: the block has them.
+    unsafe { in_process::loaded(block.count(), block.arguments.cast()) };
     if let Some(path) = value(FIRST) {
         run_first(path, block.arguments);
     }

@@ -175,22 +175,11 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                          beside it (FSGSBASE)"
                     )));
                 }
-                let (program, file) = open_to_load(link, found, &name)?;
-                loader::image::check(program.number())?;
-                let linker = match linker {
-                    Some(path) => {
-                        let found = find(link, libc::AT_FDCWD, &path, 0)?;
-                        let (linker, _) = open_to_load(link, found, &path)?;
-                        loader::image::check(linker.number())?;
-                        Some(linker)
-                    }
-                    None => None,
-                };
                 return Ok(Image {
                     path: in_process::library().to_owned(),
                     arguments: (!arguments.is_empty()).then_some(arguments),
                     copy: None,
-                    beside: Some(Beside { program, linker, name: called, file }),
+                    beside: Some(load_beside(link, found, &name, linker, called)?),
                 });
             }
             Kind::Foreign => {
@@ -202,6 +191,28 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
         }
     }
     Err(Errno::LOOP.into())
+}
+
+/// What the library is to load: a program that was found by a name, with its dynamic linker.
+fn load_beside(
+    link: &Link,
+    found: Found,
+    name: &[u8],
+    linker: Option<Vec<u8>>,
+    called: Vec<u8>,
+) -> Result<Beside, Stop> {
+    let (program, file) = open_to_load(link, found, name)?;
+    loader::image::check(program.number())?;
+    let linker = match linker {
+        Some(path) => {
+            let found = find(link, libc::AT_FDCWD, &path, 0)?;
+            let (linker, _) = open_to_load(link, found, &path)?;
+            loader::image::check(linker.number())?;
+            Some(linker)
+        }
+        None => None,
+    };
+    Ok(Beside { program, linker, name: called, file })
 }
 
 /// Opens a program, or its dynamic linker, that is to be loaded, as the kernel does for one that is to be run; where it is.

@@ -6,6 +6,7 @@ use txos_testkit::tree::Tolerance;
 use txos_testkit::wait::until;
 use txos_testkit::{Invocation, Tree, require, skip};
 
+use super::program::{Linked, program};
 use super::whole::Pair;
 
 const KINDS: [&str; 5] = ["memory", "threads", "processes", "signals", "arguments"];
@@ -88,6 +89,20 @@ fn its_environment_is_its_own() {
     pair.clean();
 }
 
+/// What a command has blocked is what it would have natively, by whichever call it becomes one of several processes; a handler
+/// may jump into the one that it has interrupted.
+#[test]
+fn masks_are_the_programs() {
+    let pair = Pair::new("");
+    pair.answers(&["env", "grep", "SigBlk", "/proc/self/status"]);
+    pair.answers(&["nice", "grep", "SigBlk", "/proc/self/status"]);
+    let perl = "kill URG => getppid; $SIG{ALRM} = sub { print 'come'; exit 0 }; alarm 1; sleep 9";
+    pair.answers(&["perl", "-e", perl]);
+    let shell = "trap 'echo come' USR1; kill -USR1 $$; grep SigBlk /proc/self/status";
+    pair.answers(&["/usr/bin/env", "bash", "-c", shell]);
+    pair.clean();
+}
+
 #[test]
 fn scripts_of_such_an_interpreter() {
     let pair = Pair::new("");
@@ -95,6 +110,27 @@ fn scripts_of_such_an_interpreter() {
     let script = "printf '#!./alone arguments\\n' > s; chmod 755 s; ./s more";
     pair.does(&["sh", "-c", script]);
     pair.does(&["./s", "as the command"]);
+    pair.clean();
+}
+
+/// It is a member of a program's own transaction as well.
+#[test]
+fn in_a_programs_transaction() {
+    let pair = Pair::new("");
+    require!(compiled(&pair, &["cc", "-static"]), "there is no static C library");
+    let runs = program("runs", Linked::WithLibrary);
+    let does = |how: &str| {
+        let done = Invocation::new(&runs)
+            .args([how, "./alone", "memory"])
+            .env("TXOS_STORE", pair.ours.store())
+            .env("TXOS_REALM", pair.ours.realm())
+            .dir(pair.ours.tree())
+            .run();
+        assert!(done.text().contains("ended 0, made 1"), "{done:?}");
+        ["mapped", "by-parent"].map(|name| pair.ours.path(name).exists())
+    };
+    assert_eq!(does("abort"), [false, false]);
+    assert_eq!(does("commit"), [true, true]);
     pair.clean();
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use txos_testkit::{Invocation, binary};
 
 /// Whether a program knows the library.
+#[allow(dead_code)] // not every test that has this module has all
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linked {
     /// It is a program like any other.
@@ -16,7 +17,6 @@ pub enum Linked {
     /// It is a shared object that is loaded into programs, with the library.
     IntoOthers,
     /// It is a program into which none can be loaded.
-    #[allow(dead_code)] // not in every test that has this module
     Statically,
 }
 

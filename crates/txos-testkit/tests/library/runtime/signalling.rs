@@ -8,7 +8,7 @@ use txos_testkit::pty::Pty;
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::user::User;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, Rendezvous, Running, require, require_some, skip, system};
+use txos_testkit::{Invocation, Lab, Rendezvous, Running, require, skip, system};
 
 use super::program::{Linked, program};
 
@@ -369,7 +369,7 @@ fn no_sender_has_more_rights_at_the_commit() {
     }
 }
 
-/// A process that has the number of one that is gone is not hit.
+/// One that has ended before the commit can't be reached, and that is said.
 #[test]
 fn one_that_has_ended_is_told_of() {
     let lab = Lab::in_memory();
