@@ -227,6 +227,8 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
     match made.stack {
         // The kernel would make a child that dies of it; here it would be this thread.
         Some(top) if !is_stack(top) => Next::Answer(-i64::from(libc::EINVAL)),
+        // It is the program's from its first instruction on. The C library goes on without it, as on an older kernel.
+        Some(_) if made.clears_handlers => Next::Answer(-i64::from(libc::EINVAL)),
         Some(top) => Next::Answer(made.with_stack(top, context.birth(mask))),
         None => Next::Answer(made.copy(mask, context)),
     }
@@ -290,6 +292,8 @@ pub struct Made {
     flags: u64,
     /// The end of its stack, if it has one of its own.
     stack: Option<u64>,
+    /// It begins without the handlers of who makes it.
+    pub clears_handlers: bool,
     how: How,
 }
 
@@ -312,7 +316,7 @@ impl Made {
     /// What `clone(2)` is asked for.
     fn of_clone(args: [u64; 6]) -> Made {
         let stack = (args[1] != 0).then_some(args[1]);
-        Made { flags: args[0], stack, how: How::Clone(args) }
+        Made { flags: args[0], stack, clears_handlers: false, how: How::Clone(args) }
     }
 
     fn of_clone3(call: &Call) -> Sys<Made> {
@@ -336,12 +340,15 @@ impl Made {
         for (word, bytes) in all.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_ne_bytes(*bytes);
         }
-        // It would take our handler away. The C library goes on without it, as on an older kernel.
-        if all[FLAGS] & CLONE_CLEAR_SIGHAND != 0 {
+        // It would take our handler away as well: the child does it itself.
+        let clears_handlers = all[FLAGS] & CLONE_CLEAR_SIGHAND != 0;
+        if clears_handlers && all[FLAGS] & libc::CLONE_SIGHAND as u64 != 0 {
             return Err(Errno::INVAL);
         }
+        all[FLAGS] &= !CLONE_CLEAR_SIGHAND;
         let stack = (all[STACK] != 0).then(|| all[STACK] + all[STACK_SIZE]);
-        Ok(Made { flags: all[FLAGS], stack, how: How::Clone3(all, known as u64) })
+        let how = How::Clone3(all, known as u64);
+        Ok(Made { flags: all[FLAGS], stack, clears_handlers, how })
     }
 
     /// Whether it is a thread of the process.
@@ -466,11 +473,15 @@ impl Made {
     /// Without: the child gets a copy of everything. One that would share the memory and stand on
     /// the same stack would overwrite what the parent needs to go on.
     fn copy(self, mask: signals::Set, context: &mut Context) -> i64 {
+        let clears_handlers = self.clears_handlers;
         let answer = self.copied();
         if answer == 0 {
             alloc::after_fork();
             thread::after_fork(here());
             context.set_mask(mask);
+            if clears_handlers {
+                signals::clear_handlers();
+            }
         }
         answer
     }

@@ -338,6 +338,20 @@ pub fn let_all_in() {
     let _ = kernel_action(libc::SIGSYS, Some(&trap_with(!0)));
 }
 
+/// In a new process: what has a handler of the program's has none.
+pub fn clear_handlers() {
+    for signal in (1..=64).filter(|&signal| signal != libc::SIGSYS) {
+        let handled = kernel_action(signal, None).is_ok_and(|now| now.handler > libc::SIG_IGN);
+        if handled {
+            let _ = kernel_action(signal, Some(&Action::default()));
+        }
+    }
+    let mut own = programs();
+    if own.handler > libc::SIG_IGN {
+        *own = Action::default();
+    }
+}
+
 /// Sends the thread a signal that it has no handler for any more.
 pub fn take_default(signal: i32) {
     let _ = kernel_action(signal, Some(&Action::default()));

@@ -210,7 +210,8 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
 
 /// Makes a process. In it, if it goes on here, what it begins with; in its parent, and if it begins elsewhere, the kernel's
 /// answer.
-pub(super) fn give_birth(made: &Made, context: &Context, child: Child) -> Result<Child, i64> {
+pub(super) fn give_birth(made: &Made, context: &Context, mut child: Child) -> Result<Child, i64> {
+    child.clears_handlers = made.clears_handlers;
     let (socket, window_fd) = (child.socket, child.window_fd);
     let pointers = pointers_of(made);
     let made = match pointers {
@@ -307,6 +308,7 @@ fn expect(link: &Link) -> Sys<Child> {
         placeholder: link.placeholder,
         moved: None,
         parent: None,
+        clears_handlers: false,
     })
 }
 
@@ -326,7 +328,11 @@ pub fn begins(thread: &mut Thread, child: Child) {
         placeholder,
         moved,
         parent,
+        clears_handlers,
     } = child;
+    if clears_handlers {
+        signals::clear_handlers();
+    }
     let mut kept = BTreeMap::new();
     if let Some(moved) = moved {
         dies_with(parent);

@@ -546,6 +546,7 @@ impl Host {
             placeholder: self.placeholder,
             moved: Some(moved),
             parent: None,
+            clears_handlers: false,
         })
     }
 

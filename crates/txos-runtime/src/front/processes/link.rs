@@ -78,6 +78,8 @@ pub struct Child {
     pub(super) moved: Option<Vec<Moved>>,
     /// That process, if its thread that began has made the child.
     pub(super) parent: Option<u64>,
+    /// It begins without the handlers of its parent.
+    pub(super) clears_handlers: bool,
 }
 
 impl Process {

@@ -46,6 +46,12 @@ fn all_kinds(compiler: &[&str]) {
     pair.clean();
 }
 
+/// The same program with the library preloaded.
+#[test]
+fn dynamically_linked() {
+    all_kinds(&["cc"]);
+}
+
 #[test]
 fn statically_linked() {
     all_kinds(&["cc", "-static"]);

@@ -210,10 +210,35 @@ static int processes(const char *self)
 	}
 	waitpid(child, &status, 0);
 	printf("itself %d\n", WEXITSTATUS(status));
+	printf("handlers %d\n", without_handlers());
+	show("without");
 	printf("none %d\n", execl("./missing", "missing", (char *)0) == -1 ? errno : 0);
 	put("not-run", "text\n");
 	printf("not to be run %d\n", execl("./not-run", "not-run", (char *)0) == -1 ? errno : 0);
 	return 0;
+}
+
+/* What a child has that begins without handlers: bit 0: of one signal none, bit 1: another one is still ignored. */
+static int without_handlers(void)
+{
+	struct {
+		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
+	} how = {.flags = 1ULL << 32, .exit_signal = SIGCHLD};
+	signal(SIGUSR1, exit);
+	signal(SIGUSR2, SIG_IGN);
+	pid_t child = syscall(SYS_clone3, &how, sizeof how);
+	if (!child) {
+		struct sigaction one, other;
+		sigaction(SIGUSR1, 0, &one);
+		sigaction(SIGUSR2, 0, &other);
+		put("without", "handlers\n");
+		_exit((one.sa_handler == SIG_DFL) + 2 * (other.sa_handler == SIG_IGN));
+	}
+	int status = 0;
+	waitpid(child, &status, 0);
+	struct sigaction own;
+	sigaction(SIGUSR1, 0, &own);
+	return WEXITSTATUS(status) + 4 * (own.sa_handler == exit);
 }
 
 /* --- signals --- */
