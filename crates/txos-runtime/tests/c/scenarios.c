@@ -836,12 +836,28 @@ static void interrupted_otherwise(void) {
     }
 }
 
-/* A child without handlers would not be dispatched: the C library's posix_spawn tries again without that. */
+/* A child that begins without handlers has none, and what was ignored still is. */
 static void a_child_without_handlers(void) {
     uint64_t how[11] = {1ULL << 32 /* CLONE_CLEAR_SIGHAND */, 0, 0, 0, SIGCHLD};
+    CHECK(signal(SIGUSR1, exit) != SIG_ERR && signal(SIGUSR2, SIG_IGN) != SIG_ERR);
     CHECK(sys_xbegin(0) == 0);
-    CHECK(syscall(SYS_clone3, how, sizeof how) == -1 && errno == EINVAL);
+    pid_t child = syscall(SYS_clone3, how, sizeof how);
+    CHECK(child != -1);
+    if (child == 0) {
+        struct sigaction handled, ignored;
+        sigaction(SIGUSR1, NULL, &handled);
+        sigaction(SIGUSR2, NULL, &ignored);
+        _exit(handled.sa_handler == SIG_DFL && ignored.sa_handler == SIG_IGN ? 7 : 8);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+    struct sigaction own;
+    CHECK(sigaction(SIGUSR1, NULL, &own) == 0 && own.sa_handler == exit);
     CHECK(sys_xend() == 0);
+    /* Shared, they can't be taken away. */
+    how[0] |= CLONE_SIGHAND | CLONE_VM;
+    CHECK(syscall(SYS_clone3, how, sizeof how) == -1 && errno == EINVAL);
+    CHECK(signal(SIGUSR1, SIG_DFL) == exit && signal(SIGUSR2, SIG_DFL) == SIG_IGN);
 }
 
 /* Others change a directory's extended attributes, or only what is in it. */
