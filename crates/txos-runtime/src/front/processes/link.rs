@@ -167,7 +167,8 @@ impl Link {
             _ => {
                 api::tell(
                     "the process that has the transaction is gone, and with it the transaction: what is not \
-                     published yet never will be (`txos recover` finishes what is)",
+                     published yet never will be (`txos recover` finishes what is), and signals that it held for others may \
+                     not have been sent",
                 );
                 end(FAILED)
             }
