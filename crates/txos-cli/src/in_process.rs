@@ -29,6 +29,8 @@ const VIEW: &str = "TXOS_VIEW";
 const PRELOAD: &str = "LD_PRELOAD";
 /// Where the shells look without PATH.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// What the kernel runs for the library, if that is run as a program.
+const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 /// As many scripts interpreting each other as the kernel takes.
 const SCRIPTS_MAX: usize = 5;
 
@@ -52,6 +54,11 @@ fn entry(program: &OsStr) -> Result<Entry, Failure> {
         .map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))?;
     match kind {
         Takes::Preloaded => preload(),
+        Takes::Beside if !Path::new(LINKER).exists() => Err(Failure::new(format!(
+            "{}: it is statically linked, or of another C library: to load it the library needs the GNU C library, and {LINKER} is \
+             not there",
+            quoted(&path)
+        ))),
         Takes::Beside => Ok(Entry::Program { library: runtime::shared()?, command: path }),
     }
 }

@@ -351,7 +351,18 @@ impl Image {
         signals::set_mask(blocked);
         link.ask_plainly(&Request::new(Ask::Becomes, 0));
         kernel::set_close_on_exec(link.socket, true)?;
-        check(answer)
+        let answer = check(answer);
+        if let (Err(Errno::NOENT | Errno::ACCESS), Some(beside)) = (answer, &self.beside) {
+            // The program is there: it is the library that isn't, or what that needs.
+            link.fail(&format!(
+                "{} can't be loaded: {} can't be run where the process is, or has no dynamic linker of the GNU C library \
+                 there",
+                String::from_utf8_lossy(&beside.name),
+                library.to_string_lossy(),
+            ));
+            return Err(Errno::ACCESS);
+        }
+        answer
     }
 }
 

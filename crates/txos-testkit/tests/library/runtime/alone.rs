@@ -228,5 +228,14 @@ fn what_cant_be_run() {
     for program in ["./cut", "./headers", "./closed", "./dir", "./text", "./none"] {
         pair.answers(&["sh", "-c", &format!("{program} 2> said; echo $?; rm said; echo on > on")]);
     }
+    // Where the library is not.
+    if skip::is_root() {
+        let before = Tree::of(pair.ours.tree());
+        let script = "touch new; chroot . ./alone memory; echo on";
+        let done = pair.transaction(&["sh", "-c", script]).run().expect(125);
+        let done = done.says("./alone can't be loaded");
+        assert!(!done.text().contains("on"), "{done:?}");
+        before.expect_same(&Tree::of(pair.ours.tree()));
+    }
     pair.clean();
 }
