@@ -230,12 +230,7 @@ fn what_cant_be_run() {
     }
     // Where the library is not.
     if skip::is_root() {
-        let before = Tree::of(pair.ours.tree());
-        let script = "touch new; chroot . ./alone memory; echo on";
-        let done = pair.transaction(&["sh", "-c", script]).run().expect(125);
-        let done = done.says("./alone can't be loaded");
-        assert!(!done.text().contains("on"), "{done:?}");
-        before.expect_same(&Tree::of(pair.ours.tree()));
+        pair.answers(&["sh", "-c", "/usr/sbin/chroot . /alone memory; echo $? > status"]);
     }
     pair.clean();
 }
