@@ -300,8 +300,15 @@ fn handlers_run_while_a_command_of_one_process_waits() {
         ready.display()
     );
     let running = pair.transaction(&["/usr/bin/python3", "-I", "-S", "-c", &python]).start();
+    // Python looks for signals before it calls `select`, and then waits: one that comes in between it does not see.
+    let waits = || {
+        let call =
+            std::fs::read_to_string(format!("/proc/{}/syscall", running.pid().as_raw_nonzero()));
+        call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_pselect6)))
+    };
     for signal in [Signal::TERM, Signal::INT] {
         let _ = std::fs::read(&ready).unwrap();
+        until("it waits", waits);
         running.signal(signal);
     }
     let _ = running.wait().expect(0);
