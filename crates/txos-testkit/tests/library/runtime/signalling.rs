@@ -203,9 +203,10 @@ fn a_group_of_both_is_divided() {
     let listen = program("signalled", Linked::Natively).display().to_string();
     let txos = txos_testkit::binary::txos().display().to_string();
     for (end, others) in [("exit 0", true), ("exit 3", false)] {
+        // A shell that is about to open the other end of a FIFO would not see that a signal has come.
         let inner = format!(
             "trap 'echo first >> log' USR1; mkfifo to from
-             (trap 'echo child >> log; exit 0' USR1; echo > to; read _ < from) & read _ < to
+             (trap 'echo child >> log; exit 0' USR1; echo > to; while :; do read -t .05 _ <> from; done) & read _ < to
              kill -USR1 0; wait; wait; cat log >&2; rm to from; cat ../heard >&2; {end}"
         );
         let script = format!(
