@@ -6,6 +6,12 @@ pub const FIRST: &str = "TXOS_FIRST_PROGRAM";
 /// In front of variables that are a program's, and that the dynamic linker of the library is not to go by.
 pub const HIDDEN: &str = "TXOS_";
 
+/// What a variable of an environment (`NAME=VALUE`) says, if it has this name.
+#[must_use]
+pub fn value<'a>(variable: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+}
+
 /// Whether a variable is to be hidden so: it has a name that the dynamic linker goes by, or one that would be taken for such
 /// a name that is hidden.
 #[must_use]

@@ -34,22 +34,13 @@ pub fn tell(message: &str) {
 pub fn call(tls: &Tls, call: &Call) -> i64 {
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return -i64::from(libc::EINVAL) };
-    if let Some(session) = thread.session.as_mut().filter(|session| session.process.is_some()) {
-        session.masks.are_now(tls.entered_with.get());
-        tls.goes_by(&session.masks);
-    }
     // This runs on the program's stack.
-    let near = std::ptr::from_ref(&call) as usize;
-    if !thread.waits.is_empty() {
-        thread::after_jump(thread, near);
-    }
-    let frame = tls.frame.replace(0);
-    let pointer = tls.pointer.replace(near as u64);
+    let near = std::ptr::from_ref(&call) as u64;
+    let (_, before) = thread::entered(tls, thread, tls.entered_with.get(), near, 0);
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
     let next = on_own_stack(tls, || dispatch::dispatch(thread, call, None));
-    tls.frame.set(frame);
-    tls.pointer.set(pointer);
+    thread::carried_out(tls, &before);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     match next {

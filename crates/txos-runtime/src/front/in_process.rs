@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use txos_engine::TxId;
-use txos_engine::program::Kind;
+use txos_engine::program::{self, Kind};
 use txos_engine::txn::{Delivery, Ended};
 
 use super::entry::Regs;
@@ -333,9 +333,7 @@ fn forget_environment(first: bool) {
     let mut told: Option<&'static CStr> =
         first.then(|| &*Box::leak(CString::from(VIEW).into_boxed_c_str()));
     change_environment(|text| {
-        let is = |name: &str| {
-            text.to_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
-        };
+        let is = |name: &str| program::value(text.to_bytes(), name).is_some();
         if [VARIABLE, NAME, MESSAGE, client::VARIABLE].into_iter().any(is)
             || first && is("TXOS_VIEW")
         {
@@ -374,14 +372,14 @@ fn change_environment(mut change: impl FnMut(&'static CStr) -> Option<&'static C
 
 /// What a program is to the kernel.
 pub fn kind_of(fd: i32) -> Kind {
-    txos_engine::program::kind(|room, at| kernel::pread(fd, room, at).unwrap_or(0))
+    program::kind(|room, at| kernel::pread(fd, room, at).unwrap_or(0))
 }
 
 /// Whether a program runs with more rights than the process has, so that the dynamic linker preloads nothing.
 pub fn gains_rights(fd: i32) -> bool {
     let Ok(stat) = kernel::look_fd(fd) else { return false };
     let (user, group) = (kernel::geteuid(), kernel::getegid());
-    txos_engine::program::changes_ids(stat.mode, (stat.uid, stat.gid), (user, group))
+    program::changes_ids(stat.mode, (stat.uid, stat.gid), (user, group))
         || user != 0
             && kernel::xattr(&kernel::magic_path(fd), b"security.capability")
                 .is_ok_and(|value| value.is_some())

@@ -391,20 +391,15 @@ impl Made {
     /// Whether it is a thread like those of the C library: it shares everything with its process, and has its own
     /// thread-local memory, in which the C library keeps its number.
     pub fn is_whole_thread(&self) -> bool {
-        const WHOLE: i32 = libc::CLONE_VM
-            | libc::CLONE_FS
-            | libc::CLONE_FILES
-            | libc::CLONE_SIGHAND
-            | libc::CLONE_THREAD
-            | libc::CLONE_SETTLS
-            | libc::CLONE_CHILD_CLEARTID;
+        const OWN: u64 = (libc::CLONE_SETTLS | libc::CLONE_CHILD_CLEARTID) as u64;
         /// More than the C library's description of a thread takes.
         const DESCRIPTION: u64 = 4096;
         let (child_tid, tls) = match &self.how {
             How::Clone(args) => (args[3], args[4]),
             How::Clone3(all, _) => (all[CHILD_TID], all[TLS]),
         };
-        self.flags & WHOLE as u64 == WHOLE as u64
+        self.shares_all()
+            && self.flags & OWN == OWN
             && (tls..tls.saturating_add(DESCRIPTION)).contains(&child_tid)
     }
 

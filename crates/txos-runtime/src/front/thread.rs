@@ -396,6 +396,37 @@ pub fn leave_program(tls: &Tls) {
     tls.selector.set(ALLOW);
 }
 
+/// The program has made a call with this stack pointer, and had this blocked then. `frame`: where the kernel has put what it needs
+/// to go on with the program; 0: nowhere. What the kernel is to have as the program's stack for handlers, if that is another one now
+/// ([`after_jump`]), and what [`carried_out`] takes.
+pub fn entered(
+    tls: &Tls,
+    thread: &mut Thread,
+    blocked: signals::Set,
+    pointer: u64,
+    frame: u64,
+) -> (Option<libc::stack_t>, Entered) {
+    if let Some(session) = thread.session.as_mut().filter(|session| session.process.is_some()) {
+        session.masks.are_now(blocked);
+        tls.goes_by(&session.masks);
+    }
+    let stack = after_jump(thread, pointer as usize);
+    (stack, Entered { frame: tls.frame.replace(frame), pointer: tls.pointer.replace(pointer) })
+}
+
+/// Where the call came from in whose handler a call was made.
+#[derive(Debug)]
+pub struct Entered {
+    frame: u64,
+    pointer: u64,
+}
+
+/// The call is carried out.
+pub fn carried_out(tls: &Tls, before: &Entered) {
+    tls.frame.set(before.frame);
+    tls.pointer.set(before.pointer);
+}
+
 /// The program's code goes on, in a transaction.
 #[inline]
 pub fn to_program(tls: &Tls) {
@@ -441,7 +472,7 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     tls.state.set(super::tls::ACTIVE);
     tls.selector.set(BLOCK);
     let come = signals::handlers_to_run(mask);
-    let in_program = |answer: &dyn Fn() -> Option<i64>| {
+    let in_program = |answer: &dyn Fn() -> i64| {
         memory::to_program(tls);
         let blocked = signals::set_mask(mask);
         let answer = answer();
@@ -450,17 +481,17 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
         answer
     };
     let answer = match come {
-        None => in_program(&|| Some(call.make())),
+        None => in_program(&|| call.make()),
         // They run; whatever comes then is in time for a wait.
         Some(restarts) if !memory::is_loaded() => {
-            in_program(&|| Some(interrupted::answer(call, restarts).unwrap_or_else(|| call.make())))
+            in_program(&|| interrupted::answer(call, restarts).unwrap_or_else(|| call.make()))
         }
         // The library looks at the program's memory with its own thread pointer only.
-        Some(restarts) => in_program(&|| None)
-            .or_else(|| interrupted::answer(call, restarts))
-            .or_else(|| in_program(&|| Some(call.make()))),
+        Some(restarts) => {
+            in_program(&|| 0);
+            interrupted::answer(call, restarts).unwrap_or_else(|| in_program(&|| call.make()))
+        }
     };
-    let answer = answer.unwrap_or(-i64::from(libc::EINTR));
     tls.selector.set(ALLOW);
     tls.state.set(IDLE);
     tls.busy.set(1);
@@ -492,7 +523,7 @@ pub fn leave_wait(waits: &mut Vec<Wait>) {
 /// The program makes a call with this stack pointer: it may have jumped out of handlers, and so out of calls in which it waited.
 /// Its stack for handlers is as it was before these. That, if it is another one now. (The stacks that the runtime had for these calls
 /// are left to the process.)
-pub fn after_jump(thread: &mut Thread, pointer: usize) -> Option<libc::stack_t> {
+fn after_jump(thread: &mut Thread, pointer: usize) -> Option<libc::stack_t> {
     let mut alternate = None;
     while let Some(wait) = thread.waits.pop_if(|wait| wait.is_left_at(pointer)) {
         alternate = wait.alternate;

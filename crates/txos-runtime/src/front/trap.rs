@@ -173,23 +173,14 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
             .map(|register| context.register(register));
     tls.busy.set(1);
-    let is_member = |session: &&mut Session| session.process.is_some();
-    let was_member = match thread.session.as_mut().filter(is_member) {
-        Some(session) => {
-            session.masks.are_now(context.mask());
-            tls.goes_by(&session.masks);
-            true
-        }
-        None => false,
-    };
-    if !thread.waits.is_empty()
-        && let Some(stack) = thread::after_jump(thread, context.register(libc::REG_RSP) as usize)
-    {
+    let is_member = |session: &Session| session.process.is_some();
+    let was_member = thread.session.as_ref().is_some_and(is_member);
+    let (pointer, frame) = (context.register(libc::REG_RSP), std::ptr::from_ref(context) as u64);
+    let (stack, before) = thread::entered(tls, thread, context.mask(), pointer, frame);
+    if let Some(stack) = stack {
         // The kernel puts in force what it finds here.
         context.0.uc_stack = stack;
     }
-    let frame = tls.frame.replace(std::ptr::from_ref(context) as u64);
-    let pointer = tls.pointer.replace(context.register(libc::REG_RSP));
     thread.counters.trapped += 1;
     // SAFETY: the C library's errno of this thread.
     let errno = unsafe { *libc::__errno_location() };
@@ -204,14 +195,13 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     let next = dispatch(thread, &call, Some(context));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    if let Some(session) = thread.session.as_mut().filter(is_member)
+    if let Some(session) = thread.session.as_ref().filter(|session| is_member(session))
         && !was_member
     {
         // So far all signals were held back.
         context.set_mask(session.masks.real());
     }
-    tls.frame.set(frame);
-    tls.pointer.set(pointer);
+    thread::carried_out(tls, &before);
     tls.busy.set(0);
     match next {
         Next::Answer(answer) => {

@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use txos_engine::program::{FIRST, HIDDEN, is_hidden};
+use txos_engine::program::{FIRST, HIDDEN, is_hidden, value};
 
+use super::super::processes::client::VARIABLE;
 use super::super::processes::link::{self, end};
 use super::super::tls::{Tls, here};
 use super::super::{api, in_process, signals, thread};
@@ -64,8 +65,7 @@ pub fn is_programs(number: i32) -> bool {
 /// A variable as the program is to see it. `None`: not at all.
 fn shown(variable: &CStr) -> Option<*const c_char> {
     let text = variable.to_bytes();
-    let is = |name: &str| text.strip_prefix(name.as_bytes()).is_some_and(|r| r.starts_with(b"="));
-    if [PROGRAM, FILE, FIRST, super::super::processes::client::VARIABLE].into_iter().any(is) {
+    if [PROGRAM, FILE, FIRST, VARIABLE].iter().any(|name| value(text, name).is_some()) {
         return None;
     }
     match text.strip_prefix(HIDDEN.as_bytes()) {
@@ -168,18 +168,14 @@ unsafe extern "C" fn start(block: *const u64, new: *mut u64) -> u64 {
     let block = unsafe { Block::at(block) };
     // SAFETY: the strings are the process's, and stay.
     let variables = || unsafe { list(block.environment) };
-    let value = |name: &str| {
-        variables().find_map(|variable| {
-            variable.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")
-        })
-    };
+    let found = |name: &str| variables().find_map(|variable| value(variable.to_bytes(), name));
     // What the dynamic linker has a library do when it is loaded, a program does for itself.
     // SAFETY: the block has them.
     unsafe { in_process::loaded(block.count(), block.arguments.cast()) };
-    if let Some(path) = value(FIRST) {
+    if let Some(path) = found(FIRST) {
         run_first(path, block.arguments);
     }
-    let Some(words) = value(PROGRAM) else {
+    let Some(words) = found(PROGRAM) else {
         api::tell("this is a library, which txos loads into programs; see txos(1)");
         // SAFETY: the process ends.
         unsafe { libc::_exit(link::FAILED) };
@@ -187,7 +183,7 @@ unsafe extern "C" fn start(block: *const u64, new: *mut u64) -> u64 {
     let tls = here();
     thread::leave_program(tls);
     let mask = signals::block_all();
-    let file = value(FILE).unwrap_or_default();
+    let file = found(FILE).unwrap_or_default();
     let loaded = thread::guarded(|| load(tls, words, file));
     let why = match loaded {
         Ok(Ok((program, linker, name))) => {
@@ -459,7 +455,7 @@ pub fn program_at(dir: i32, path: &[u8]) -> Option<(i32, Vec<u8>)> {
     };
     let whole = [&start[..], b"/", path].concat();
     let parts = whole.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
-    let own = link::number_of_process().to_string();
+    let own = kernel::own_process().to_string();
     let is_own = |name: &[u8]| name == b"self" || name == b"thread-self" || name == own.as_bytes();
     let is_it = matches!(parts.collect::<Vec<_>>()[..], [b"proc", name, b"exe"] if is_own(name));
     is_it.then_some(program)

@@ -225,12 +225,12 @@ pub(super) fn give_birth(made: &Made, context: &Context, mut child: Child) -> Re
             let newborn = Box::into_raw(newborn);
             let birth = context.birth(!signals::SYNCHRONOUS);
             let birth = Birth { newborn: newborn as u64, ..birth };
-            let answer = made.clone().apart().with_stack(top, birth);
+            let answer = made.apart().with_stack(top, birth);
             // SAFETY: the child has a copy of its own.
             drop(unsafe { Box::from_raw(newborn) });
             answer
         }
-        None => match made.clone().copied() {
+        None => match made.copied() {
             0 => return Ok(child),
             answer => answer,
         },

@@ -328,7 +328,7 @@ fn end_as_killed() -> ! {
 }
 
 /// The number of this process.
-pub fn number_of_process() -> u64 {
+pub(super) fn number_of_process() -> u64 {
     // SAFETY: it takes nothing.
     unsafe { syscall(libc::SYS_getpid, [0; 6]) as u64 }
 }

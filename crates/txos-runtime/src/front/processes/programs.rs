@@ -375,10 +375,7 @@ impl Beside {
         for &address in all {
             // SAFETY: the program has given it for this call.
             let text = unsafe { UserPtr::<u8>::new(address) }.text(usize::MAX, Errno::TOOBIG)?;
-            let is = |name: &&str| {
-                text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
-            };
-            if own.iter().any(is) {
+            if own.iter().any(|name| program::value(&text, name).is_some()) {
                 continue;
             }
             if program::is_hidden(&text) {

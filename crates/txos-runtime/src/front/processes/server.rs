@@ -205,32 +205,28 @@ fn ended_by_linker(number: u32, process: i32) -> bool {
         .is_some_and(|status| libc::WIFSIGNALED(status) || libc::WEXITSTATUS(status) == CANT_START)
 }
 
-/// The status of a process that nobody has waited for yet (proc_pid_stat(5)).
-fn status_of_zombie(number: u32) -> Option<i32> {
+/// A field of what the kernel tells of a process that has ended and that nobody has waited for yet, by its number in
+/// proc_pid_stat(5). `None`: it has not ended, or is gone.
+fn of_zombie<T: std::str::FromStr>(number: u32, field: usize) -> Option<T> {
     const STATE: usize = 3;
-    const EXIT_CODE: usize = 52;
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     // The name before may have blanks.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_ascii_whitespace();
     let ended = fields.next()? == "Z";
-    fields.nth(EXIT_CODE - STATE - 1)?.parse().ok().filter(|_| ended)
+    fields.nth(field - STATE - 1)?.parse().ok().filter(|_| ended)
 }
 
-/// Whether all of a process has ended, and nobody has waited for it yet.
+/// The status of a process that nobody has waited for yet.
+fn status_of_zombie(number: u32) -> Option<i32> {
+    const EXIT_CODE: usize = 52;
+    of_zombie(number, EXIT_CODE)
+}
+
+/// Whether all of a process has ended, and nobody has waited for it yet. (Other threads may go on without the first.)
 fn is_over(number: i32) -> bool {
-    const STATE: usize = 3;
     const THREADS: usize = 20;
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{number}/stat")) else { return false };
-    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
-    let mut fields = rest.split_ascii_whitespace();
-    let ended = fields.next() == Some("Z");
-    // Other threads may go on without the first.
-    ended
-        && fields
-            .nth(THREADS - STATE - 1)
-            .and_then(|count| count.parse().ok())
-            .is_some_and(|count: u32| count <= 1)
+    of_zombie(number.cast_unsigned(), THREADS).is_some_and(|threads: u32| threads <= 1)
 }
 
 /// The status of a process that somebody has waited for (`PIDFD_GET_INFO`, from Linux 6.15 on).
