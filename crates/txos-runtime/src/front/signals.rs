@@ -418,6 +418,11 @@ pub fn while_waiting<R>(work: impl FnOnce() -> R) -> R {
     answer
 }
 
+/// Whether a signal has come that the program lets in with this mask.
+pub fn has_come(mask: Set) -> bool {
+    pending() & !mask != 0
+}
+
 /// What has arrived and is held back.
 fn pending() -> Set {
     let mut pending: Set = 0;

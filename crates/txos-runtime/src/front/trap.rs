@@ -132,6 +132,14 @@ impl Context {
         }
     }
 
+    /// The program makes its call once more, after the handlers of what has come meanwhile.
+    pub fn make_again(&mut self) -> Next {
+        /// The instruction has so many bytes. The kernel has put the call's number back to where the program had it.
+        const SYSCALL: u64 = 2;
+        self.set_register(libc::REG_RIP, self.register(libc::REG_RIP) - SYSCALL);
+        Next::Answer(self.register(libc::REG_RAX) as i64)
+    }
+
     /// The program goes on where the transaction began.
     fn go_again(&mut self, regs: *const entry::Regs) {
         // SAFETY: the thread's record has them.

@@ -192,6 +192,11 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
         }
         Err(errno) => return Next::Answer(-i64::from(errno.raw_os_error())),
     };
+    if signals::has_come(mask_of(thread)) {
+        // As natively: the signal first. One that kills a process group would miss a child that is made after it.
+        [child.socket, child.window_fd].into_iter().for_each(kernel::close);
+        return context.make_again();
+    }
     match memory::alone(|| give_birth(made, context, child)) {
         Ok(child) => {
             std::mem::forget(link);

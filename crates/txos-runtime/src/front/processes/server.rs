@@ -140,9 +140,23 @@ impl Desk {
         if is_over(number) {
             return Some(true);
         }
-        // Whose parent has ended is another's child.
-        let orphaned = |member: &Member| parent_of(member).is_some_and(|parent| !is_member(parent));
+        // Whose parent has ended is another's child, also while the parent is still known here.
+        let orphaned = |member: &Member| {
+            parent_of(member).is_some_and(|parent| {
+                !is_member(parent) || is_over(parent) || kernel::group_of(parent).is_err()
+            })
+        };
         if awaited().any(orphaned) { None } else { Some(false) }
+    }
+
+    /// Whether a process of a group is making another one, which has not said yet that it is there. One that has ended may have been in
+    /// the group.
+    fn is_about_to_grow(&self, group: i32, hosted: bool) -> bool {
+        let own = hosted.then(|| kernel::own_process());
+        let makers = self.members.iter().filter(|member| member.process.is_none());
+        makers
+            .filter_map(|member| member.parent.map(|parent| parent as i32).or(own))
+            .any(|maker| kernel::group_of(maker).map_or(true, |of| of == group))
     }
 
     /// Whether this process can have one send signals that is another user, or has other groups or capabilities. It is found
@@ -876,6 +890,10 @@ impl Server<'_> {
     /// The processes of a group: those that are in the transaction, then the others.
     fn group(&mut self, at: usize, group: i32) -> Sys<Answered> {
         let (own, hosted) = (kernel::own_process(), self.hosted.is_some());
+        let later = || Ok(Answered(Answer::new(How::Later, 0), Beside::default()));
+        if self.desk.is_about_to_grow(group, hosted) {
+            return later();
+        }
         let (mut all, mut others) = (Vec::new(), Vec::new());
         for number in kernel::processes() {
             // The server is no process of the command's.
@@ -886,7 +904,7 @@ impl Server<'_> {
             match self.desk.has(number, hosted) {
                 Some(true) => all.push(number),
                 Some(false) => others.push(number),
-                None => return Ok(Answered(Answer::new(How::Later, 0), Beside::default())),
+                None => return later(),
             }
         }
         let mut answer = Answer::new(How::Done, all.len() as i64);
