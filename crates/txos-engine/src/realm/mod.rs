@@ -145,6 +145,11 @@ impl Realm {
         Ok(())
     }
 
+    /// A copy of the process takes part in its place from here on, which has [moved](Self::move_here): the file is closed here.
+    pub fn moved_away(&self) {
+        self.segment.leave_file();
+    }
+
     /// Joins the realm in `dir`, making it if there is none.
     ///
     /// `label` is what others are told that runs here; `home` the home store whose journal says

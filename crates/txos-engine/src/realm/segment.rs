@@ -15,6 +15,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -33,13 +34,13 @@ const REBUILD: &str = "`txos doctor --rebuild` makes a new one when nobody uses 
 /// How often a segment that vanishes between being found and being opened is looked for again.
 const TRIES_MAX: u32 = 64;
 
-/// An open segment. The file stays locked (shared) as long as this lives.
+/// An open segment. The file stays locked (shared) as long as this lives, or a copy of the process does that it was left to.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub table: Table,
     pub seed: Seed,
     pub path: PathBuf,
-    _file: OwnedFd,
+    file: Mutex<Option<OwnedFd>>,
 }
 
 /// Where this user's realm is: `$TXOS_REALM`; else the first of these that can hold one: `/run/txos`
@@ -175,7 +176,7 @@ impl Segment {
                 table,
                 seed: Seed(fixed.seed),
                 path,
-                _file: crate::sys::kept(file),
+                file: Mutex::new(Some(crate::sys::kept(file))),
             });
         }
         Err(Error::io(
@@ -183,6 +184,11 @@ impl Segment {
             &path,
             Errno::AGAIN,
         ))
+    }
+
+    /// Closes the file here: a copy of the process has it open, and keeps it locked.
+    pub fn leave_file(&self) {
+        drop(self.file.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// The segment in `dir` if there is one: does not make it.

@@ -42,6 +42,19 @@ pub fn moved_here() {
     }
 }
 
+/// In the process whose transaction another one goes on with: what it has open for that is closed, and its children don't
+/// inherit it. For a transaction of its own it joins again.
+pub fn moved_away() {
+    let place = PLACE.try_lock().ok().and_then(|mut place| place.take());
+    let Some(place) = place else { return };
+    if let Some(realm) = place.realm {
+        realm.moved_away();
+    }
+    if let Some((number, _)) = place.sentinel.filter(|&sentinel| still_ours(sentinel)) {
+        super::kernel::close(number);
+    }
+}
+
 /// The realm that was joined last, to look at: whose it is was asked when it was joined.
 pub fn realm_as_known() -> Option<&'static Realm> {
     let known = *PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -83,6 +83,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         // It is the server's now.
         std::mem::forget(tx);
     }
+    tx::shared::moved_away();
+    let [socket, window_fd, placeholder] = [socket, window_fd, placeholder].map(kernel::set_aside);
     let (space, kept) = (0, BTreeMap::new());
     let link = Link {
         socket,
@@ -300,8 +302,8 @@ fn expect(link: &Link) -> Sys<Child> {
     answer_of(answer.answer)?;
     let [Some(socket), Some(window_fd)] = beside else { return Err(Errno::IO) };
     Ok(Child {
-        socket: kernel::raised(socket),
-        window_fd: kernel::raised(window_fd),
+        socket: kernel::set_aside(socket),
+        window_fd: kernel::set_aside(window_fd),
         space: answer.more[0] as i32,
         numbers: link.numbers.clone(),
         outlets: link.outlets.clone(),
@@ -550,9 +552,10 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let Some((answer, [Some(window_fd), _])) = received else {
         return Err("the process that has the transaction is gone".into());
     };
-    let window_fd = kernel::raised(window_fd);
+    let window_fd = kernel::set_aside(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
+    let placeholder = kernel::set_aside(placeholder);
     let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());
     let (bound, kept) = (Vec::new(), BTreeMap::new());
     let mut link = Link {

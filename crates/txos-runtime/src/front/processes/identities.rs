@@ -5,8 +5,9 @@
 //! anything else; the server looks then. A process in a user namespace of its own has names for users that are not the server's, and
 //! can't go on in the transaction.
 
-use std::fs::{read, read_link};
-use std::io::ErrorKind;
+use std::fs::{File, read, read_link};
+use std::io::{ErrorKind, Read};
+use std::str::SplitAsciiWhitespace;
 
 use crate::tx::kernel::{Credentials, Identity};
 
@@ -31,37 +32,55 @@ const CAP_SYS_CHROOT: u64 = 1 << 18;
 impl Ids {
     /// Those of a process; `None`: it is gone, or can't be looked at.
     pub fn of(process: u32) -> Option<Ids> {
-        Ids::from_status(&read(format!("/proc/{process}/status")).ok()?)
+        Ids::of_entry(&process.to_string())
     }
 
     /// Those of the calling process.
     pub fn own() -> Option<Ids> {
-        Ids::from_status(&read("/proc/self/status").ok()?)
+        Ids::of_entry("self")
     }
 
     /// Those of the calling thread.
     pub fn of_thread() -> Option<Ids> {
-        Ids::from_status(&read("/proc/thread-self/status").ok()?)
+        Ids::of_entry("thread-self")
+    }
+
+    /// Those of an entry of `/proc`.
+    fn of_entry(name: &str) -> Option<Ids> {
+        // As a rule the kernel gives it in one piece: `std::fs::read` would ask ten times.
+        let mut text = Vec::with_capacity(4096);
+        File::open(format!("/proc/{name}/status"))
+            .ok()?
+            .take(1 << 20)
+            .read_to_end(&mut text)
+            .ok()?;
+        Ids::from_status(&text)
     }
 
     /// From what `/proc/PID/status` says (proc(5)).
     fn from_status(text: &[u8]) -> Option<Ids> {
-        let line = |name: &str| {
-            let mut lines = text.split(|&byte| byte == b'\n');
-            let rest = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
-            Some(std::str::from_utf8(rest).ok()?.split_ascii_whitespace())
+        /// The words after a name. Names are asked for in the kernel's order.
+        fn line<'t>(
+            rest: &mut impl Iterator<Item = &'t [u8]>,
+            name: &str,
+        ) -> Option<SplitAsciiWhitespace<'t>> {
+            let line = rest.find_map(|line| line.strip_prefix(name.as_bytes()))?;
+            Some(std::str::from_utf8(line).ok()?.split_ascii_whitespace())
+        }
+        let rest = &mut text.split(|&byte| byte == b'\n');
+        let numbers = |words: SplitAsciiWhitespace<'_>| -> Option<Vec<u32>> {
+            words.map(|word| word.parse().ok()).collect()
         };
-        let numbers = |name: &str| -> Option<Vec<u32>> {
-            line(name)?.map(|word| word.parse().ok()).collect()
-        };
-        let caps = |name: &str| u64::from_str_radix(line(name)?.next()?, 16).ok();
-        let (users, of_groups) = (numbers("Uid:")?, numbers("Gid:")?);
-        let (users, of_groups) = (<[u32; 4]>::try_from(users).ok()?, of_groups.try_into().ok()?);
-        let ([real_uid, _, _, uid], [real_gid, _, _, gid]): (_, [u32; 4]) = (users, of_groups);
-        let mut groups = numbers("Groups:")?;
+        let caps =
+            |mut words: SplitAsciiWhitespace<'_>| u64::from_str_radix(words.next()?, 16).ok();
+        let users = <[u32; 4]>::try_from(numbers(line(rest, "Uid:")?)?).ok()?;
+        let of_groups = <[u32; 4]>::try_from(numbers(line(rest, "Gid:")?)?).ok()?;
+        let ([real_uid, _, _, uid], [real_gid, _, _, gid]) = (users, of_groups);
+        let mut groups = numbers(line(rest, "Groups:")?)?;
         groups.sort_unstable();
-        let files = Identity { uid, gid, groups, caps: caps("CapEff:")? };
-        let (real, permitted) = ((real_uid, real_gid), caps("CapPrm:")?);
+        let permitted = caps(line(rest, "CapPrm:")?)?;
+        let files = Identity { uid, gid, groups, caps: caps(line(rest, "CapEff:")?)? };
+        let real = (real_uid, real_gid);
         Some(Ids { files, real, permitted, users, of_groups })
     }
 

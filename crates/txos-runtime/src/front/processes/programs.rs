@@ -246,7 +246,7 @@ fn open_to_load(link: &Link, found: Found, name: &[u8]) -> Result<(OwnedFd, Vec<
             path
         }
     };
-    Ok((fd.raised()?, file))
+    Ok((OwnedFd::of(kernel::set_aside(fd.into_number())), file))
 }
 
 /// Where a program is.

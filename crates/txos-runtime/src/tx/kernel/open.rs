@@ -377,6 +377,14 @@ pub fn copy_high(fd: i32) -> Sys<i32> {
     }
 }
 
+/// Puts a descriptor of a process whose transaction is elsewhere out of the way of the program's numbers, and no higher than
+/// need be: each `fork` copies the table of descriptors up to the highest. If there is no room it stays where it is.
+pub fn set_aside(fd: i32) -> i32 {
+    /// The limit that most processes have. The few descriptors of such a process don't keep it from having more of its own.
+    const USUAL: u64 = 1024;
+    duplicate(fd, base_below(limit().min(USUAL)), true).inspect(|_| close(fd)).unwrap_or(fd)
+}
+
 /// From which number on descriptors of ours are kept, with this limit.
 fn base_below(limit: u64) -> i32 {
     i32::try_from(limit.min(1 << 16) * 2 / 3).unwrap_or(600).max(16)

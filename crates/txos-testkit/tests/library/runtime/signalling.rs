@@ -189,8 +189,7 @@ fn those_to_the_transaction_go_at_once() {
     let lab = Lab::in_memory();
     let script = "set -e; trap 'echo first >> log' USR1
         (kill -USR1 $$) & wait $! || :; wait; sh -c 'kill -USR1 $PPID'; grep -q first log; set -m
-        mkfifo go
-        for i in 1 2 3 4 5 6 7 8; do sleep 1000 | (sleep 1000 & echo > go; wait) & read _ < go; kill -- -$!; wait %% || echo $? >> log; done
+        for i in 1 2 3 4 5 6 7 8; do sleep 1000 | (sleep 1000 & : > $i; wait) & until [ -e $i ]; do :; done; kill -- -$!; wait %% || echo $? >> log; done
         for i in 1 2 3 4 5 6 7 8; do sleep 1000 & (kill $!); wait $! || echo $? >> log; done; echo all >> log";
     let _ = run(&lab, &["--strict"], script).run().expect(0);
     assert_eq!(lab.read("log"), format!("first\nfirst\n{}all\n", "143\n".repeat(16)));
