@@ -68,6 +68,8 @@ pub fn realm_as_known() -> Option<&'static Realm> {
 /// go on with the rights that are in the descriptors of the first. (They are closed with the process;
 /// nothing reaches them but by number.)
 fn place(with_descriptors: bool) -> Place {
+    // Also where the store is looked at before there is a transaction.
+    txos_engine::sys::keep_descriptors_above(super::kernel::high_base());
     let uid = rustix::process::geteuid().as_raw();
     let mut place = PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(known) = *place

@@ -65,6 +65,34 @@ fn a_pending_one_is_as_an_overlays() {
     lab.expect_clean();
 }
 
+/// What a program opens has the lowest numbers that are free, whatever the library has open for itself.
+#[test]
+fn descriptors_have_their_native_numbers() {
+    const SCRIPT: &str = "
+import os, subprocess, sys
+numbers = [os.open(name, os.O_RDWR | os.O_CREAT) for name in ('x', 'y', '/dev/null')] + list(os.pipe())
+print(numbers, flush=True)
+if len(sys.argv) < 2:
+    subprocess.run([sys.executable, sys.argv[0], 'child'], check=True, close_fds=True)
+    print(os.open('z', os.O_RDWR | os.O_CREAT))
+";
+    let lab = Lab::in_memory();
+    std::fs::write(lab.path("numbers.py"), SCRIPT).unwrap();
+    let words = ["python3", "numbers.py"];
+    let natively = lab.native("python3 numbers.py").expect(0).text();
+    let own = ["--dry-run", "--strict", "--report=report", "--commit-on=always", "--hold-output"];
+    for option in own.into_iter().map(Some).chain([None]) {
+        let run = ["run", "--view", "library"].into_iter().chain(option).chain(["--"]);
+        let done = lab.txos(run.chain(words).collect::<Vec<_>>()).run().expect(0);
+        let seen = done.text();
+        assert!(
+            seen.starts_with(natively.trim_end()),
+            "{option:?}: {seen:?}, natively {natively:?}"
+        );
+    }
+    lab.expect_clean();
+}
+
 /// A shell that answers for the environment itself does not lead the library to another store.
 #[test]
 fn a_shell_has_the_store_that_was_named() {

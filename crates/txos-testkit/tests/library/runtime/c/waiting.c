@@ -705,7 +705,7 @@ static void polls(long sleeps)
         if (sleeps)
             usleep(2000);
         else
-            CHECK(setpriority(PRIO_PROCESS, 0, 10) == 0, "setpriority");
+            CHECK(setpriority(PRIO_PROCESS, 0, 19) == 0, "setpriority");
     }
     add_one("f");
     END();
