@@ -132,6 +132,8 @@ struct Session {
     marks: marks::Marks,
     /// The slot it had last.
     slot: u32,
+    /// The number that the next record has if nobody has appended one since this session did and freed that slot; else 0.
+    quiet: u64,
 }
 
 impl Session {
@@ -148,6 +150,7 @@ impl Session {
             journal: None,
             marks: marks::Marks::default(),
             slot: 0,
+            quiet: 0,
         })
     }
 
@@ -559,6 +562,20 @@ struct Commit<'a> {
     id: TxId,
 }
 
+/// A slot whose byte is locked, until this is dropped or the slot taken out.
+struct HeldSlot<'c> {
+    control: &'c Control,
+    slot: Option<u32>,
+}
+
+impl Drop for HeldSlot<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.control.unlock(slot_byte(slot));
+        }
+    }
+}
+
 /// Where the record of a commit is.
 struct Place {
     half: usize,
@@ -642,9 +659,13 @@ impl Commit<'_> {
             }
         }
         // It is done. Not freed, the slot is by whoever comes next, who finds everything in place.
-        if let Err(error) = session.control.free(place.slot) {
-            tracing::warn!(%error, "the slot of a light commit is left to the next one");
-        }
+        session.quiet = match session.control.free(place.slot) {
+            Ok(()) => place.number + 1,
+            Err(error) => {
+                tracing::warn!(%error, "the slot of a light commit is left to the next one");
+                0
+            }
+        };
         session.control.unlock(slot_byte(place.slot));
         session.slot = place.slot;
         Ok(place.switched)
@@ -666,13 +687,21 @@ impl Commit<'_> {
         let Some(mut state) = control.state()? else {
             return Err(Error::io("reading", log.path.clone(), Errno::STALE));
         };
+        let found = state;
         let mut alone = true;
+        // The session's own slot, if it is free: its byte is kept.
+        let mut own = HeldSlot { control, slot: None };
         for slot in used_slots(&state) {
             if control.try_lock(slot_byte(slot))? {
-                // Free, or its owner is dead.
-                resolve_slot(control, log, &state, slot, &mut Recovered::default())?;
+                let held = HeldSlot { control, slot: Some(slot) };
                 state.used &= !(1 << slot);
-                control.unlock(slot_byte(slot));
+                // Who appends changes the number: as long as it has not changed the slot is as this session left it.
+                if slot == session.slot && session.quiet == state.seq {
+                    own = held;
+                } else {
+                    // Free, or its owner is dead.
+                    resolve_slot(control, log, &state, slot, &mut Recovered::default())?;
+                }
             } else if let Some(other) = control.slot(slot)?
                 && other.touches.iter().any(|t| self.touches.iter().any(|o| o.meets(t)))
             {
@@ -701,6 +730,10 @@ impl Commit<'_> {
             if state.other_full != 0 {
                 return Ok(Tried::NoRoom);
             }
+            if let Some(slot) = own.slot {
+                // A record that nobody counted would stay where this one does not come over it.
+                resolve_slot(control, log, &found, slot, &mut Recovered::default())?;
+            }
             state.other_full = u64::from(state.end != EMPTIED);
             (state.half, state.end, state.epoch) =
                 (1 - state.half.min(1), RECORDS_AT, state.epoch + 1);
@@ -710,19 +743,24 @@ impl Commit<'_> {
         // Of a free slot somebody who has waited for it may have the byte, for a moment.
         let first = session.slot;
         let mut slots = (0..SLOTS).map(|n| (first + n) % SLOTS);
-        let slot = loop {
-            match slots.next() {
-                None => return Ok(Tried::WaitFor(first)),
-                Some(slot) if state.used & 1 << slot != 0 => {}
-                Some(slot) if control.try_lock(slot_byte(slot))? => break slot,
-                Some(_) => {}
-            }
+        let slot = match own.slot.take() {
+            Some(slot) => slot,
+            None => loop {
+                match slots.next() {
+                    None => return Ok(Tried::WaitFor(first)),
+                    Some(slot) if state.used & 1 << slot != 0 => {}
+                    Some(slot) if control.try_lock(slot_byte(slot))? => break slot,
+                    Some(_) => {}
+                }
+            },
         };
         record.slot = slot;
         let bytes = record.to_bytes(state.epoch);
         // Whoever comes now finds the slot, and by the end whether its record counts.
         state.used |= 1 << slot;
-        control.write_state(&state)?;
+        if switched || found.used & 1 << slot == 0 {
+            control.write_state(&state)?;
+        }
         let (at, offset) = (half(state.half), state.end);
         let (epoch, touches) = (state.epoch, self.touches.to_vec());
         let progress = if self.work.changes.is_empty() { control::BYTES } else { control::NAMES };

@@ -1182,6 +1182,38 @@ fn killed_at_every_step() {
     }
 }
 
+/// The same where the record that comes next goes into the other half: what nobody counted does not stay in the first one.
+#[test]
+fn killed_before_the_log_goes_over() {
+    let large = [b'l'; 30_000];
+    // With what was there before.
+    let record = 2 * large.len() as u64 + 1000;
+    for step in 1.. {
+        let mut rig = Rig::new(&format!("over-{step}"));
+        let commit =
+            |rig: &Rig| commit_to(&rig.home, &rig.top(), "a", 8 * PAGE, &large).unwrap().unwrap();
+        let state = |rig: &Rig| Control::open(&rig.home).unwrap().state().unwrap().unwrap();
+        commit(&rig);
+        while state(&rig).end + record <= HALF {
+            commit(&rig);
+        }
+        let epoch = state(&rig).epoch;
+        let status = child(&rig, "both", &format!("kill@{step}")).status().unwrap();
+        commit(&rig);
+        assert_eq!(state(&rig).epoch, epoch + 1, "step {step}");
+        let new = is_new(&rig.top());
+        assert!(new || !status.success(), "step {step}: it said it was done");
+        rig.reboot();
+        assert_eq!(commit::recover(&rig.home, &Silent).unwrap().notes, Vec::<String>::new());
+        assert_eq!(is_new(&rig.top()), new, "step {step}");
+        commit_to(&rig.home, &rig.top(), "b", 0, b"on").unwrap().unwrap();
+        if status.success() {
+            assert!(step > 8, "{step} steps");
+            break;
+        }
+    }
+}
+
 /// After power loss: the files are as before, as far as they were not flushed, the log is whole.
 #[test]
 fn redone_after_power_loss() {
