@@ -378,7 +378,7 @@ fn prepare_and_execute(
     let validate = |published: &OwnWrites| validate(reads, options, published);
     first_validation(tx, plan, reads, options)?;
     if !plan.ops.is_empty() {
-        let again = || validate(&published_by(plan));
+        let again = |plan: &Plan| validate(&published_by(plan));
         let commit_stamp = execute(home, journal, plan, &roots, context, &again)?;
         return Ok((merged, roots, Some(commit_stamp)));
     }
@@ -413,16 +413,17 @@ struct ExecContext<'a, 'r> {
 fn execute(
     home: &Home,
     journal: &mut Journal,
-    plan: &Plan,
+    plan: &mut Plan,
     roots: &Roots,
     context: &mut ExecContext<'_, '_>,
-    again: &dyn Fn() -> Result<()>,
+    again: &dyn Fn(&Plan) -> Result<()>,
 ) -> Result<Stamp> {
     if plan.durable {
         context.progress.phase(Phase::Flushing, None);
         roots.flush()?;
     }
     let opened = open_in_place(plan, roots)?;
+    let plan = &*plan;
     // From here on no participant can stop it, or touch what it changes.
     if let Some(handle) = context.handle.as_mut() {
         let first = plan.ops.first().map(|op| plan.target_path(op)).unwrap_or_default();
@@ -447,7 +448,7 @@ fn execute(
         gate = if context.gate { close_gate(plan, roots)? } else { None };
         let gated = gate.is_some();
         publish::publish(plan, roots, &opened, gated, &reached, context.progress)?;
-        again()?;
+        again(plan)?;
         no_writer_waits(plan, gate.as_ref())?;
         context.progress.decide()?;
         let commit_stamp = record::take_commit_stamp(home, plan.id)?;
@@ -503,15 +504,33 @@ fn execute(
     }
 }
 
-/// Opens what is written in place before the gate closes on it.
-fn open_in_place(plan: &Plan, roots: &Roots) -> Result<publish::Opened> {
+/// Opens what is written in place before the gate closes on it. What a file's owner may not write to has another ctime then, which the
+/// plan has from here on.
+fn open_in_place(plan: &mut Plan, roots: &Roots) -> Result<publish::Opened> {
     let mut opened = HashMap::new();
+    let mut touched = Vec::new();
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, o)| o.is_write()) {
+        let open = |end: roots::EntryRef| match end.open(rustix::fs::OFlags::WRONLY) {
+            Err(rustix::io::Errno::ACCESS) => {
+                let before = end.look()?;
+                let fd = publish::open_past_mode(&end, rustix::fs::OFlags::WRONLY)?;
+                touched.extend(before.zip(end.look()?));
+                Ok(fd)
+            }
+            opened => opened,
+        };
         let fd = roots
             .before(op)
-            .and_then(|end| publish::open_writable(&end))
+            .and_then(open)
             .map_err(|e| at_target(plan, op, "opening for writing", e))?;
         opened.insert(index, fd);
+    }
+    for (before, after) in touched {
+        let bases = plan.ops.iter_mut().filter_map(|op| op.base.as_mut());
+        // What anybody else has changed is a conflict.
+        if before.same_but_ctime(&after) && before.nlink == after.nlink {
+            bases.filter(|base| **base == before).for_each(|base| *base = after);
+        }
     }
     Ok(opened)
 }

@@ -370,7 +370,7 @@ impl Step<'_> {
     fn write(&self, write: &Write) -> Result<()> {
         let to = self.opened()?;
         let reading = |e| self.io("reading the new", e);
-        let from = self.slot()?.open(OFlags::RDONLY).map_err(reading)?;
+        let from = open_past_mode(&self.slot()?, OFlags::RDONLY).map_err(reading)?;
         let kept = inplace::Kept::of(to, self.op).map_err(|e| self.io("looking at", e))?;
         let old = self
             .roots
@@ -889,12 +889,12 @@ fn undo_data(
         .and_then(|e| e.open(OFlags::RDONLY))
         .map_err(|e| io("reading the saved content of", e))?;
     let ours = there(roots.slot(op))
-        .and_then(|end| end.map(|e| e.open(OFlags::RDONLY)).transpose())
+        .and_then(|end| end.map(|e| open_past_mode(&e, OFlags::RDONLY)).transpose())
         .or_else(|e| if e == Errno::NOENT { Ok(None) } else { Err(e) })
         .map_err(|e| io("reading the new content of", e))?;
     let look = |file: &OwnedFd| inplace::content(file, &saved, ours.as_ref());
     for _ in 0..LOOKS_MAX {
-        let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+        let current = open_past_mode(target, OFlags::RDONLY).map_err(|e| io("reading", e))?;
         let content = look(&current).map_err(|e| io("reading", e))?;
         drop(current);
         // Old: only attributes, or somebody's look alike: no byte is other than before.
@@ -942,7 +942,7 @@ fn put_back(
             crate::show::quoted_bytes(&at)
         ));
     }
-    let to = open_for(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
+    let to = open_past_mode(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
     // Another one by now: it is later, and nothing of ours is in it.
     if !is_open(&to, &op.base).map_err(|e| io("looking at", e))? {
         return Ok(true);
@@ -1002,7 +1002,7 @@ fn undo_patch(
     // What was only added is taken out of what others have added by now, or instead.
     let added = old.writes.is_empty().then(|| inplace::appended(&new, base.size)).flatten();
     for _ in 0..LOOKS_MAX {
-        let current = target.open(OFlags::RDONLY).map_err(|e| io("reading", e))?;
+        let current = open_past_mode(target, OFlags::RDONLY).map_err(|e| io("reading", e))?;
         let content = look(&current).map_err(|e| io("reading", e))?;
         drop(current);
         match (content, &added) {
@@ -1031,7 +1031,7 @@ fn take_out_added(
     tail: &[u8],
 ) -> Result<()> {
     let io = |step, e| at_target(plan, op, step, e);
-    let file = open_for(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
+    let file = open_past_mode(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
     // Another one by now: it is later, and nothing of ours is in it.
     if !is_open(&file, &op.base).map_err(|e| io("looking at", e))? {
         return Ok(());
@@ -1048,12 +1048,9 @@ fn take_out_added(
     change_back(target, base, &back).map_err(|e| io("undoing", e))
 }
 
-/// Opens a file for writing in place, whatever its mode: the owner may lack the write bit.
-pub(super) fn open_writable(end: &EntryRef) -> std::result::Result<OwnedFd, Errno> {
-    open_for(end, OFlags::WRONLY)
-}
-
-fn open_for(end: &EntryRef, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+/// Opens a regular file, whatever its mode: its owner may have taken his own rights away. Its mode is another one meanwhile, and
+/// its ctime.
+pub(super) fn open_past_mode(end: &EntryRef, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
     match end.open(flags) {
         Err(Errno::ACCESS) => {
             let fd = end.open_path()?;

@@ -464,7 +464,7 @@ pub fn restore(
         // New things appear before others go.
         plan.ops.sort_by_key(Op::takes_away);
         plan.find_places();
-        let stamp = execute(home, &mut journal, &plan, &roots, &mut context, &|| Ok(()))?;
+        let stamp = execute(home, &mut journal, &mut plan, &roots, &mut context, &|_| Ok(()))?;
         let record =
             record::finish(home, &mut journal, &mut plan, &roots, Some(stamp), Some(&mut tx));
         let summary = recorded(Summary::new(tx.id(), plan.shown()), record);

@@ -104,8 +104,9 @@ pub fn revert(
             return Err(Error::Conflict(only_times(&done)));
         }
         plan.find_places();
-        let again = || unseen_inside(&plan, &roots, commit_stamp);
-        let commit_stamp = match execute(home, &mut journal, &plan, &roots, &mut context, &again) {
+        let again = |plan: &Plan| unseen_inside(plan, &roots, commit_stamp);
+        let done = execute(home, &mut journal, &mut plan, &roots, &mut context, &again);
+        let commit_stamp = match done {
             Ok(commit_stamp) => commit_stamp,
             Err(error) => {
                 if !matches!(error, Error::Unfinished { .. }) {

@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::inplace;
+use super::publish;
 use super::roots::{EntryRef, Roots, at_target};
 use crate::changeset::{AttrChange, Attrs, same_bytes};
 use crate::error::{Conflict, ConflictKind, Error, Result};
@@ -231,7 +232,7 @@ fn merge(
     let io = |step, e| Error::io(step, path::from_bytes(&path), std::io::Error::from(e));
     let target = before(plan, roots, op)?;
     let ours = staged_now(tx, roots, op)
-        .and_then(|e| e.open(OFlags::RDONLY))
+        .and_then(|e| publish::open_past_mode(&e, OFlags::RDONLY))
         .map_err(|e| io("reading the new", e))?;
     let (theirs, _) = open_base(plan, op, &target)?;
     let size = |fd: &OwnedFd| sys::size(fd);

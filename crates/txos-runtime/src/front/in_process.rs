@@ -92,6 +92,8 @@ impl Command {
     pub fn end(&self, thread: &mut Thread, status: i32) -> (i32, Option<Waiting>) {
         // As much of it as others are told.
         let status = status & 0xff;
+        // The program may have left no number free, and needs none any more.
+        kernel::raise_descriptor_limit();
         let Some(report) = &self.report else { return self.decide(thread, status) };
         match session::hand_over(thread) {
             Ok(held) => {
@@ -172,6 +174,8 @@ impl Command {
             return if conflict { CONFLICT } else { FAILED };
         }
         if failure.reason == reason::CONFLICT {
+            // The engine's own words begin so.
+            let what = what.strip_prefix("conflict: ").unwrap_or(what);
             api::tell(&format!("conflict: {what}; {gone}"));
             CONFLICT
         } else {

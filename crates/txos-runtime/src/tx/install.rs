@@ -156,34 +156,41 @@ impl Tx {
         if published || node.stable.is_none() || !node.kept {
             return;
         }
-        if let Some(number) = self.only_appends(id) {
-            let appended = self.append(id, number);
-            if let Err(errno) = appended {
-                super::say(&format!(
-                    "the transaction has committed, but what it appended by descriptor {number} may be missing: {}",
-                    std::io::Error::from(errno)
-                ));
-            }
-        } else if let Data::Pages(pages) = &node.data {
-            for (at, bytes) in pages.pieces() {
-                let _ = self.write_through(number, |fd| kernel::pwrite_all(fd, &bytes, at));
-            }
-        } else if let Some(backing) = node.data.whole()
-            && let Ok(copy) = OwnedFd::open(&backing.path, libc::O_RDONLY | libc::O_CLOEXEC)
-        {
-            let from = copy.number();
-            let size = kernel::look_fd(from).map_or(0, |s| s.size);
-            let _ = self.write_through(number, |fd| {
-                kernel::ftruncate(fd, 0)?;
-                kernel::copy_content(from, fd, size)
-            });
-            if let Ok(stat) = kernel::look_fd(from) {
-                let _ = kernel::utimes_through(&kernel::magic_path(number), stat.mtime);
-            }
+        let (what, done) = match self.only_appends(id) {
+            Some(number) => ("appended", self.append(id, number)),
+            None => ("written", self.put_content(id, number)),
+        };
+        if let Err(errno) = done {
+            super::say(&format!(
+                "the transaction has committed, but what was {what} by descriptor {number}, whose file has no name, may be missing: {}",
+                std::io::Error::from(errno)
+            ));
         }
         self.tree.write_attributes(id, &kernel::magic_path(number));
         // Once: other descriptors of it are of the same inode.
         self.tree.nodes[id].kept = false;
+    }
+
+    /// Gives the file that is open as a number the content that it has in the transaction.
+    fn put_content(&self, id: Id, number: i32) -> kernel::Sys<()> {
+        let node = &self.tree.nodes[id];
+        if let Data::Pages(pages) = &node.data {
+            return self.write_through(number, |fd| {
+                pages.pieces().iter().try_for_each(|(at, bytes)| kernel::pwrite_all(fd, bytes, *at))
+            });
+        }
+        let Some(backing) = node.data.whole() else { return Ok(()) };
+        let read = || kernel::open(&backing.path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+        let copy = OwnedFd::of(kernel::open_past_mode(&backing.path, read)?);
+        let from = copy.number();
+        let stat = kernel::look_fd(from)?;
+        self.write_through(number, |fd| {
+            kernel::ftruncate(fd, 0)?;
+            kernel::copy_content(from, fd, stat.size)
+        })?;
+        // (Setting the time may be refused.)
+        let _ = kernel::utimes_through(&kernel::magic_path(number), stat.mtime);
+        Ok(())
     }
 
     /// Appends what was appended in the transaction, by a descriptor that can do nothing else.

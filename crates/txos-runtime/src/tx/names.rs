@@ -621,8 +621,9 @@ impl ShadowTree {
         node.stat.ctime = now_after(node.stat.ctime);
         if node.is_dir() {
             node.stat.nlink = 0;
-            if let Ok(dir) = node.dir_mut() {
-                dir.removed = true;
+            if let Ok(removed) = node.dir_mut() {
+                removed.removed = true;
+                removed.above = Some(dir);
             }
             let parent = &mut self.nodes[dir].stat;
             if parent.nlink > 2 {

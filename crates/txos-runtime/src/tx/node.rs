@@ -101,8 +101,10 @@ pub struct Dir {
     pub changes: usize,
     /// For a new directory: its place among the private copies, once it has one.
     pub staged: Option<Vec<u8>>,
-    /// For the same: attributes of the staged directory have been set.
+    /// It has been removed.
     pub removed: bool,
+    /// The directory from which it was removed: `..` leads there still.
+    pub above: Option<Id>,
 }
 
 /// Extended attributes by name.

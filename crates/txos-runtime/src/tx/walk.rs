@@ -643,7 +643,9 @@ impl ShadowTree {
     /// The directory above; its own for the root.
     #[must_use]
     pub fn parent(&self, dir: Id) -> Id {
-        self.nodes[dir].names.first().map_or(self.root, |(parent, _)| *parent)
+        let node = &self.nodes[dir];
+        let removed = || node.dir.as_ref().and_then(|dir| dir.above);
+        node.names.first().map(|(parent, _)| *parent).or_else(removed).unwrap_or(self.root)
     }
 
     /// A path of an object as the transaction sees it.

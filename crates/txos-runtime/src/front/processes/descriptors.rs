@@ -81,7 +81,7 @@ fn stand_for(link: &mut Link, number: i32, new: i32, cloexec: bool) -> Sys<i64> 
 /// `dup2(2)`, `dup3(2)`.
 pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
     let (number, target) = (call.int(0), call.int(1));
-    if link.is_own(number) || link.is_own(target) {
+    if link.is_own(number) || !link.makes_way(target) {
         return Err(Errno::BADF);
     }
     let ours = link.is_ours(number);

@@ -207,6 +207,17 @@ impl Link {
             || loader::is_programs(number)
     }
 
+    /// Gives the program a number that it wants: what is there of ours goes to another one. `false`: it can't.
+    pub(super) fn makes_way(&mut self, number: i32) -> bool {
+        let own = [&mut self.socket, &mut self.window_fd, &mut self.placeholder];
+        for own in own.into_iter().filter(|own| **own == number) {
+            let Ok(other) = kernel::duplicate(number, number, true) else { return false };
+            kernel::close(number);
+            *own = other;
+        }
+        !loader::is_programs(number)
+    }
+
     /// Whether a descriptor of a call is the transaction's.
     pub(super) fn has_of_ours(&self, call: &Call) -> bool {
         txos_calls::descriptors(call.number()).any(|at| self.is_ours(call.int(at)))

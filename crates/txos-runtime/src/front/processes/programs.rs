@@ -92,7 +92,11 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
         true => format!("/dev/fd/{dir}").into_bytes(),
         false => given.clone(),
     };
-    let called = name.clone();
+    let is_below = dir != libc::AT_FDCWD && !name.starts_with(b"/");
+    let called = match is_below {
+        true => [format!("/dev/fd/{dir}/").as_bytes(), &name].concat(),
+        false => name.clone(),
+    };
     let mut found = match loader::program_at(dir, &given) {
         Some((number, path)) => {
             name = path;
@@ -157,7 +161,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                 // The program's own name is the last that the interpreter gets.
                 let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::NOEXEC);
                 if arguments.is_empty() {
-                    arguments.push(text(&given)?);
+                    arguments.push(text(&called)?);
                 }
                 let mut before = vec![text(&interpreter)?];
                 if !argument.is_empty() {

@@ -426,24 +426,13 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
         becomes: Becomes::No,
         joined: false,
     };
-    raise_limit();
+    // All files of all processes are open here.
+    kernel::raise_descriptor_limit();
     desk.locks.begins_with(locks);
     desk.members.push(first);
     let mut server = Server { thread, desk: &mut desk, ended: None, hosted: None };
     server.take_own_out();
     server.run();
-}
-
-/// All files of all processes are open here.
-fn raise_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let number = u64::from(libc::RLIMIT_NOFILE);
-    // SAFETY: the kernel writes the structure, and reads it.
-    unsafe {
-        syscall(libc::SYS_prlimit64, [0, number, 0, (&raw mut limit) as u64, 0, 0]);
-        limit.rlim_cur = limit.rlim_max;
-        syscall(libc::SYS_prlimit64, [0, number, (&raw const limit) as u64, 0, 0, 0]);
-    }
 }
 
 /// A descriptor of a process.

@@ -499,11 +499,16 @@ pub fn shape_with(number: i64, words: &[u64; 6]) -> Option<Shape> {
 #[derive(Debug)]
 pub struct Layout {
     next: usize,
+    /// How much may still be left out for the sake of [`SECTOR`].
+    spare: usize,
 }
+
+/// What is of whole sectors lies as a file that was opened with `O_DIRECT` may want it (open(2)).
+const SECTOR: usize = 512;
 
 impl Default for Layout {
     fn default() -> Layout {
-        Layout { next: FIRST }
+        Layout { next: FIRST, spare: 32 << 10 }
     }
 }
 
@@ -513,7 +518,11 @@ impl Layout {
     /// # Errors
     /// E2BIG if they don't fit.
     pub fn place(&mut self, size: usize) -> Sys<usize> {
-        let at = self.next;
+        let mut at = self.next;
+        let gap = at.next_multiple_of(SECTOR) - at;
+        if size != 0 && size.is_multiple_of(SECTOR) && gap <= self.spare {
+            (at, self.spare) = (at + gap, self.spare - gap);
+        }
         let end = at.checked_add(size).filter(|&end| end <= WINDOW).ok_or(Errno::TOOBIG)?;
         self.next = end.next_multiple_of(16);
         Ok(at)

@@ -395,6 +395,19 @@ fn limit() -> u64 {
     soft_limit(libc::RLIMIT_NOFILE).unwrap_or(1024)
 }
 
+/// Has the process have as many descriptors as it may, whatever the program has set: for one that does not go on as the program.
+pub fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let of = libc::RLIMIT_NOFILE;
+    // SAFETY: the kernel writes the structure, and reads it. (If it refuses, the limit stays.)
+    let _ = unsafe {
+        sys!(SYS_prlimit64, 0, of, 0, &raw mut limit).and_then(|_| {
+            limit.rlim_cur = limit.rlim_max;
+            sys!(SYS_prlimit64, 0, of, &raw const limit, 0)
+        })
+    };
+}
+
 /// A soft limit of the process.
 fn soft_limit(of: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

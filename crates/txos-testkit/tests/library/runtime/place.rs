@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use txos_testkit::image::Image;
+use txos_testkit::user::User;
 use txos_testkit::{Invocation, Lab, require_some};
 
 use crate::program::{Linked, program};
@@ -45,4 +46,22 @@ fn a_place_that_was_half_made_is_not_used_again() {
     assert!(failed > 3, "there was space enough");
     let _ = lab.native("rm made");
     lab.expect_clean();
+}
+
+/// What an ordinary user's program has opened, or closes to itself in the same transaction, is committed as natively, and the
+/// store stays in order.
+#[test]
+fn modes_that_keep_their_owner_out() {
+    let lab = Lab::in_memory();
+    let user = User::new();
+    let runs = |linked: Linked, name: &str| {
+        let place = lab.nested(name);
+        for dir in [lab.dir(), place.dir(), place.tree()] {
+            std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+        }
+        user.runs(start(&place, "modes", linked).dir(place.tree())).run().expect(0)
+    };
+    let natively = runs(Linked::Natively, "native").text();
+    assert!(natively.contains("3: 102 bytes, mode 444, zzzzoooo"), "{natively}");
+    assert_eq!(runs(Linked::WithLibrary, "inside").says_not("missing").text(), natively);
 }

@@ -3,6 +3,7 @@
 
 use rustix::process::Signal;
 use txos_testkit::image::Image;
+use txos_testkit::tree::Tolerance;
 use txos_testkit::user::User;
 use txos_testkit::wait::until;
 use txos_testkit::{Invocation, Lab, Tree, binary, require, require_some, skip, system};
@@ -822,6 +823,58 @@ pub fn contained(place: &Lab, words: &[&str]) -> Invocation {
         .dir(place.tree())
         .env("TXOS_STORE", place.store())
         .env("TXOS_REALM", place.realm())
+}
+
+/// Directories that are removed, numbers that the library has for itself, files that are read past the page cache, scripts that
+/// are run by a descriptor, a program that leaves no descriptor free.
+#[test]
+fn what_few_programs_do_is_as_natively() {
+    const SCRIPT: &str = "
+import fcntl, mmap, os, subprocess, sys
+if len(sys.argv) > 1: subprocess.run(['true'])
+os.makedirs('above/it'); here = os.open('above/it', os.O_RDONLY); os.chdir('above/it')
+os.rmdir('../it'); os.mkdir('../new'); print(os.path.samefile('..', '../new/..'), os.listdir('..'))
+os.close(os.open('../beside', os.O_CREAT | os.O_WRONLY, dir_fd=here)); os.chdir('..'); print(os.path.basename(os.getcwd()))
+os.chdir('..')
+if len(sys.argv) > 1:
+    for number in range(600, 700):
+        os.dup2(here, number)
+        os.close(number)
+    file = os.open('number', os.O_CREAT | os.O_RDWR)
+    for number in range(680, 688):
+        os.dup2(file, number); os.write(number, b'%d ' % number)
+    print(os.pread(687, 99, 0))
+    os.closerange(680, 688)
+page = mmap.mmap(-1, 8192); page[:] = b'D' * 8192
+direct = os.open('direct', os.O_CREAT | os.O_RDWR | os.O_DIRECT)
+print(os.pwritev(direct, [page], 0), os.preadv(direct, [page], 4096), page[:2], os.stat('direct').st_size)
+with open('script', 'w') as script: script.write('#!/bin/sh\\necho $0 $1 | tr -d 0-9\\n')
+os.chmod('script', 0o755)
+script = os.open('script', os.O_RDONLY); os.set_inheritable(script, True); sys.stdout.flush()
+if len(sys.argv) > 1:
+    if os.fork() == 0: os.execve(script, ['name', 'argument'], os.environ)
+    os.wait()
+    subprocess.run(['sh', '-c', 'echo more; ls']); sys.stdout.flush()
+try:
+    while True: os.dup(0)
+except OSError as error: print(error.strerror)
+";
+    let lab = Lab::in_memory();
+    let native = lab.nested("native");
+    for arguments in [&[][..], &["several"]] {
+        for place in [&lab, &native] {
+            let _ = place.native("rm -rf *");
+            std::fs::write(place.path("few.py"), SCRIPT).unwrap();
+        }
+        let limited = ["prlimit", "--nofile=1024:4096", "python3", "few.py"];
+        let words = [&limited[..], arguments].concat();
+        let natively = native.native(&words.join(" ")).expect(0).text();
+        let run = [&["run", "--view", "library", "--"][..], &words].concat();
+        assert_eq!(lab.txos(run).run().expect(0).text(), natively);
+        let now = Tolerance { now_from: Some(1), times: false, links: true };
+        Tree::of(native.tree()).expect(&Tree::of(lab.tree()), now, "not as natively");
+    }
+    lab.expect_clean();
 }
 
 /// Without mounts, namespaces and the capabilities for them, as root and as an ordinary user.
