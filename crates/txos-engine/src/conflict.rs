@@ -26,7 +26,10 @@ impl std::fmt::Display for Conflict {
             ConflictKind::NotMerged(what, why) => (&**what, Some(why)),
             what => (what, None),
         };
-        write!(f, "{}: {what}", crate::show::quoted(&self.path))?;
+        if !self.path.as_os_str().is_empty() {
+            write!(f, "{}: ", crate::show::quoted(&self.path))?;
+        }
+        write!(f, "{what}")?;
         if let Some(when) = self.when {
             write!(f, " at {}", crate::show::local_time(when))?;
         }

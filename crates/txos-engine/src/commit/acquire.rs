@@ -269,12 +269,16 @@ pub fn conflict(path: &[u8], stop: &AbortCause) -> Conflict {
         }
         text
     };
+    // Where it is not known what they met at.
+    let it = if path.is_empty() { "what this one does" } else { "it" };
     let what = match stop {
-        AbortCause::Doomed(opponent) => format!("{} touches it as well, and won", who(opponent)),
+        AbortCause::Doomed(opponent) => format!("{} touches {it} as well, and won", who(opponent)),
         AbortCause::Lost(opponent) => {
-            format!("{} touches it as well, and goes first ({})", who(opponent), opponent.reason)
+            format!("{} touches {it} as well, and goes first ({})", who(opponent), opponent.reason)
         }
-        AbortCause::Busy(opponent) => format!("{} touches it as well, and runs on", who(opponent)),
+        AbortCause::Busy(opponent) => {
+            format!("{} touches {it} as well, and runs on", who(opponent))
+        }
         AbortCause::CalledOff(opponent) => {
             let why = match &*opponent.reason {
                 "" => String::new(),

@@ -356,6 +356,11 @@ impl Made {
         self.flags & libc::CLONE_THREAD as u64 != 0
     }
 
+    /// Whether who makes it waits until it runs a program or ends.
+    pub fn is_waited_for(&self) -> bool {
+        self.flags & libc::CLONE_VFORK as u64 != 0
+    }
+
     /// Whether it is to have namespaces of its own.
     pub fn has_namespaces(&self) -> bool {
         const NAMESPACES: i32 = libc::CLONE_NEWNS

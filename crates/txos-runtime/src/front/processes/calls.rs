@@ -7,6 +7,7 @@ use super::paths::{Place, look_up, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
 use super::{client, programs, signalling, sockets};
 use crate::call::Call;
+use crate::front::api;
 use crate::front::classify::Class;
 use crate::front::dispatch;
 use crate::front::session::Next;
@@ -259,6 +260,12 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
     let answered = |answer: Sys<i64>| answer.map(Done::Answer);
     if let Some(path) = own_program(call) {
         return Ok(Done::With(path, *call));
+    }
+    if client::stops_for_ever(call) {
+        api::tell(
+            "a process made by vfork can't be traced by its parent in the library's view: `ptrace` fails",
+        );
+        return Err(Errno::PERM);
     }
     let int = |i: usize| call.int(i);
     let number = call.number();

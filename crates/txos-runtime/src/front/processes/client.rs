@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use txos_engine::object::FileId;
 
@@ -31,6 +31,16 @@ use crate::tx::{self, Failure, How as Plan, kernel};
 
 /// Says to a program which descriptor leads to its transaction.
 pub const VARIABLE: &str = "TXOS_MEMBER";
+
+/// Whether this process's parent waits until it runs a program (`vfork`).
+static IS_WAITED_FOR: AtomicBool = AtomicBool::new(false);
+
+/// Whether a call asks for the parent to trace a process for which it waits. Each of its system calls, which come as signals, would
+/// stop it, and the parent would never learn of that.
+pub(super) fn stops_for_ever(call: &Call) -> bool {
+    let traced = call.number() == libc::SYS_ptrace && call.int(0) == libc::PTRACE_TRACEME as i32;
+    traced && IS_WAITED_FOR.load(Ordering::Relaxed)
+}
 
 // --- The transaction moves ---------------------------------------------------------------------
 
@@ -219,6 +229,7 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
 /// answer.
 pub(super) fn give_birth(made: &Made, context: &Context, mut child: Child) -> Result<Child, i64> {
     child.clears_handlers = made.clears_handlers;
+    child.is_waited_for = made.is_waited_for();
     let (socket, window_fd) = (child.socket, child.window_fd);
     let pointers = pointers_of(made);
     let made = match pointers {
@@ -316,6 +327,7 @@ fn expect(link: &Link) -> Sys<Child> {
         moved: None,
         parent: None,
         clears_handlers: false,
+        is_waited_for: false,
     })
 }
 
@@ -336,7 +348,9 @@ pub fn begins(thread: &mut Thread, child: Child) {
         moved,
         parent,
         clears_handlers,
+        is_waited_for,
     } = child;
+    IS_WAITED_FOR.store(is_waited_for, Ordering::Relaxed);
     if clears_handlers {
         signals::clear_handlers();
     }

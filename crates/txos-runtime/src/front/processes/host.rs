@@ -547,6 +547,7 @@ impl Host {
             moved: Some(moved),
             parent: None,
             clears_handlers: false,
+            is_waited_for: false,
         })
     }
 

@@ -80,6 +80,8 @@ pub struct Child {
     pub(super) parent: Option<u64>,
     /// It begins without the handlers of its parent.
     pub(super) clears_handlers: bool,
+    /// Its parent waits until it runs a program or ends.
+    pub(super) is_waited_for: bool,
 }
 
 impl Process {

@@ -877,6 +877,16 @@ except OSError as error: print(error.strerror)
     lab.expect_clean();
 }
 
+/// Who waits for a process that it is to trace is told that it can't, and does not wait for ever.
+#[test]
+fn a_debugger_does_not_wait_for_ever() {
+    let lab = Lab::in_memory();
+    let traced = program("traced", Linked::Natively);
+    let done = lab.txos(["run", "--view", "library", "--"]).arg(traced).run().expect(0);
+    assert_eq!(done.says("can't be traced").text(), "refused\n");
+    lab.expect_clean();
+}
+
 /// Without mounts, namespaces and the capabilities for them, as root and as an ordinary user.
 #[test]
 fn no_privilege_is_needed() {
