@@ -152,7 +152,7 @@ impl Desk {
     /// Whether a process of a group is making another one, which has not said yet that it is there. One that has ended may have been in
     /// the group.
     fn is_about_to_grow(&self, group: i32, hosted: bool) -> bool {
-        let own = hosted.then(|| kernel::own_process());
+        let own = hosted.then(kernel::own_process);
         let makers = self.members.iter().filter(|member| member.process.is_none());
         makers
             .filter_map(|member| member.parent.map(|parent| parent as i32).or(own))
