@@ -695,7 +695,8 @@ impl Commit<'_> {
             if control.try_lock(slot_byte(slot))? {
                 let held = HeldSlot { control, slot: Some(slot) };
                 state.used &= !(1 << slot);
-                // Who appends changes the number: as long as it has not changed the slot is as this session left it.
+                // Who appends changes the number: as long as it has not changed the slot is as this session left it. (Who died on the
+                // way has not changed it: what that wrote lies where this record goes.)
                 if slot == session.slot && session.quiet == state.seq {
                     own = held;
                 } else {
