@@ -644,13 +644,13 @@ fn request_of(link: &Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<
                 if given.len() < size {
                     return Err(Errno::FAULT);
                 }
-                let place = layout.place(size)?;
+                let place = layout.place_for_data(size)?;
                 // SAFETY: the place is inside, and nobody has a reference to it.
                 let room = unsafe { std::slice::from_raw_parts_mut(link.window.add(place), size) };
                 given.copy(0, room);
                 place
             }
-            Part::Out(bytes) => layout.place(size(bytes))?,
+            Part::Out(bytes) => layout.place_for_data(size(bytes))?,
         };
         if let Part::In(Size::Word(word)) | Part::Out(Size::Word(word)) = part {
             request.words[word] = (call.word(word)).min(wire::BYTES as u64);

@@ -518,14 +518,22 @@ impl Layout {
     /// # Errors
     /// E2BIG if they don't fit.
     pub fn place(&mut self, size: usize) -> Sys<usize> {
-        let mut at = self.next;
-        let gap = at.next_multiple_of(SECTOR) - at;
-        if size != 0 && size.is_multiple_of(SECTOR) && gap <= self.spare {
-            (at, self.spare) = (at + gap, self.spare - gap);
-        }
+        let at = self.next;
         let end = at.checked_add(size).filter(|&end| end <= WINDOW).ok_or(Errno::TOOBIG)?;
         self.next = end.next_multiple_of(16);
         Ok(at)
+    }
+
+    /// A place for what is read or written.
+    ///
+    /// # Errors
+    /// E2BIG if it does not fit.
+    pub fn place_for_data(&mut self, size: usize) -> Sys<usize> {
+        let gap = self.next.next_multiple_of(SECTOR) - self.next;
+        if size != 0 && size.is_multiple_of(SECTOR) && gap <= self.spare {
+            (self.next, self.spare) = (self.next + gap, self.spare - gap);
+        }
+        self.place(size)
     }
 }
 
