@@ -263,7 +263,7 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
     }
     if client::stops_for_ever(call) {
         api::tell(
-            "a process made by vfork can't be traced by its parent in the library's view: `ptrace` fails",
+            "a process made by vfork can't be traced by its parent in a transaction of several processes: `ptrace` fails",
         );
         return Err(Errno::PERM);
     }
