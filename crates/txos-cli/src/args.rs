@@ -718,6 +718,19 @@ pub struct ExecArgs {
     pub command: Vec<OsString>,
 }
 
+impl ExecArgs {
+    /// What was asked for that a command in the library's view can't hold.
+    pub fn only_with_overlay(&self) -> Vec<&'static str> {
+        named([
+            (!self.exclude.is_empty(), "--exclude"),
+            (self.no_preload, "--no-preload"),
+            (!self.place.hide.is_empty(), "--hide"),
+            (self.limits.memory.is_some(), "--memory"),
+            (self.limits.no_network, "--no-network"),
+        ])
+    }
+}
+
 /// `txos undo` and `txos redo`.
 #[derive(Args, Debug)]
 pub struct UndoArgs {

@@ -6,6 +6,7 @@ use txos_engine::show::quoted;
 use txos_engine::store::{Home, Transaction};
 use txos_engine::txn;
 use txos_engine::version::Stamp;
+use txos_run::library::Library;
 use txos_run::{CommandStatus, Ran, RunOptions};
 
 use crate::app::App;
@@ -16,7 +17,7 @@ use crate::pick::{Wanted, pick};
 use crate::report::Outcome;
 use crate::run::{refusal, tell_failure};
 use crate::signals::Deferred;
-use crate::{keep, space, trash};
+use crate::{in_process, keep, space, trash};
 
 /// Where the command runs.
 struct Place<'a> {
@@ -37,6 +38,15 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     let mut tx = place.take()?;
     let id = tx.id();
     app.report.note(|report| report.of(id));
+    let library = match place.library(&tx) {
+        Ok(library) => library,
+        Err(failure) => {
+            if args.fork {
+                trash::discard(app, &home, tx);
+            }
+            return Err(failure.with_aftermath(&place.unchanged()));
+        }
+    };
     let reads = tx.load_reads()?;
     let options = RunOptions {
         command: args.command.clone(),
@@ -55,9 +65,13 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
     };
     let words: Vec<String> = options.recorded().iter().map(|w| quoted(w.as_ref())).collect();
     let unchanged = place.unchanged();
-    let begun = app
-        .join(&home, &command_line(&words))
-        .and_then(|engine| app.begin(engine, id, None, args.wait));
+    let begun = match library {
+        // The process that has the transaction takes part.
+        Some(_) => Ok(None),
+        None => app
+            .join(&home, &command_line(&words))
+            .and_then(|engine| app.begin(engine, id, None, args.wait)),
+    };
     let handle = match begun {
         Ok(handle) => handle,
         Err(failure) => {
@@ -87,7 +101,11 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         }
         return Err(Failure::from(error).with_aftermath(&unchanged));
     }
-    let ran = match txos_run::run(&home, &mut tx, reads, &options, handle) {
+    let ran = match &library {
+        Some(library) => txos_run::library::run(&home, &mut tx, &options, library),
+        None => txos_run::run(&home, &mut tx, reads, &options, handle),
+    };
+    let ran = match ran {
         Ok(ran) => ran,
         Err(error) => {
             let failure = Failure::from(error);
@@ -114,6 +132,21 @@ impl Place<'_> {
         };
         fork.meta.name.clone_from(&self.args.name);
         Ok(fork)
+    }
+
+    /// How the library gets into the command, if the transaction is in its view.
+    fn library(&self, tx: &Transaction) -> Result<Option<Library>, Failure> {
+        if !tx.meta.recorded {
+            return Ok(None);
+        }
+        let (id, refused) = (self.named, self.args.only_with_overlay());
+        if !refused.is_empty() {
+            return Err(Failure::new(format!(
+                "{id} was kept from the library's view, which can't hold {}",
+                refused.join(", ")
+            )));
+        }
+        in_process::watched_again(self.app, self.args, tx.meta.durable).map(Some)
     }
 
     /// What has become of everything if nothing came of the command.

@@ -1,7 +1,7 @@
 //! `txos run --in-process`: the command becomes a transaction of its own process, and of those that it starts, by a
 //! library that is loaded into them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -14,7 +14,7 @@ use txos_run::Leftover;
 use txos_run::library::{Entry, Library};
 
 use crate::app::{App, tell};
-use crate::args::{CommitOn, RunArgs};
+use crate::args::{CommitOn, ExecArgs, RunArgs, WaitArgs};
 use crate::exit::{self, Failure, of_command};
 use crate::run::{hides_arguments, refusal};
 use crate::runtime;
@@ -36,13 +36,35 @@ const SCRIPTS_MAX: usize = 5;
 
 /// What a command is watched with whose end this process is to decide about.
 pub fn watched(app: &App, args: &RunArgs) -> Result<Library, Failure> {
-    let Some((program, _)) = args.command.split_first() else {
+    let leftover = args.view.leftover.into();
+    library(app, &args.command, wishes(app, args), leftover, &args.wait)
+}
+
+/// The same for one more command in a transaction that is kept.
+pub fn watched_again(app: &App, args: &ExecArgs, durable: bool) -> Result<Library, Failure> {
+    let wishes = [
+        (true, "goes-on"),
+        (durable, "durable"),
+        (args.strict, "strict"),
+        (app.quiet(), "quiet"),
+        (hides_arguments(args.no_record_args), "hide-arguments"),
+    ];
+    library(app, &args.command, asked(&wishes), args.leftover.into(), &args.wait)
+}
+
+fn library(
+    app: &App,
+    command: &[OsString],
+    mut words: Vec<String>,
+    leftover: Leftover,
+    wait: &WaitArgs,
+) -> Result<Library, Failure> {
+    let Some(program) = command.first() else {
         return Err(Failure::new("there is no command to run"));
     };
     let entry = entry(program)?;
-    let mut words = wishes(app, args);
-    words.extend(Leftover::from(args.view.leftover).word().map(str::to_owned));
-    words.push(format!("wait={}", args.wait.seconds));
+    words.extend(leftover.word().map(str::to_owned));
+    words.push(format!("wait={}", wait.seconds));
     let store = app.store_option().map(|store| crate::paths::absolute(store)).transpose()?;
     Ok(Library { entry, words: words.join(","), store })
 }
@@ -106,6 +128,11 @@ fn wishes(app: &App, args: &RunArgs) -> Vec<String> {
         (app.quiet(), "quiet"),
         (hides, "hide-arguments"),
     ];
+    asked(&wishes)
+}
+
+/// The words of what was asked for.
+fn asked(wishes: &[(bool, &str)]) -> Vec<String> {
     wishes.iter().filter(|(wish, _)| *wish).map(|(_, word)| (*word).to_owned()).collect()
 }
 

@@ -14,6 +14,9 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// In a recorded change: the time at which it is committed, whenever that is. No clock shows it.
+    pub const PRESENT: Stamp = Stamp { sec: i64::MIN, nsec: 0 };
+
     /// Nanoseconds since the epoch, saturating.
     #[must_use]
     pub fn as_ns(self) -> i64 {

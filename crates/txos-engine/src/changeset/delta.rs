@@ -129,6 +129,18 @@ impl What {
     }
 }
 
+impl Delta {
+    /// Has a time that is [`Stamp::PRESENT`] be the one that it is now.
+    pub fn settle_time(&mut self) {
+        if let What::Attrs { change, .. } = &mut self.what
+            && let Some((_, new)) = &mut change.mtime
+            && *new == Stamp::PRESENT
+        {
+            *new = Stamp::now();
+        }
+    }
+}
+
 impl ChangeSet {
     /// Makes the change set of a transaction from explicit deltas, in any order. Patches are written
     /// into the transaction's directories; nothing in the tree is touched.
@@ -147,6 +159,7 @@ impl ChangeSet {
     }
 
     fn made_of(layers: Vec<Layer>, deltas: Vec<Delta>, patches: Patches) -> Result<ChangeSet> {
+        let _rights = crate::sys_owner::rights();
         let mut made = Maker {
             grounds: layers.iter().map(|_| None).collect(),
             layers: &layers,
@@ -335,7 +348,8 @@ impl Maker<'_> {
         }
     }
 
-    fn add(&mut self, number: usize, delta: Delta) -> Result<()> {
+    fn add(&mut self, number: usize, mut delta: Delta) -> Result<()> {
+        delta.settle_time();
         let Delta { layer, path, stable_path, nameless: _, what } = delta;
         let is_vacated = self.vacated.contains(&(layer, stable_path.clone()));
         let there = |base: Option<Version>| base.filter(|_| !is_vacated);
@@ -491,7 +505,8 @@ impl Maker<'_> {
     }
 
     /// Renames move the times of the directories they happen in. The present becomes the time of
-    /// each of those, unless the caller has said another: so it can be undone and reverted.
+    /// each of those, unless the caller has said another: so it can be undone and reverted. One in which files get other
+    /// content and nothing else keeps the time that it has.
     fn directory_times(&mut self) -> Result<()> {
         // Names of the tree as it is now, and as it will be.
         let (mut gone, mut put, mut arrived) = (HashSet::new(), HashSet::new(), HashSet::new());
@@ -518,8 +533,8 @@ impl Maker<'_> {
             !is_first_in(layer, stable, &gone, &self.vacated)
                 && !is_first_in(layer, path, &put, &arrived)
         };
-        // By the directory's place now; with its place in the finished tree.
-        let mut touched: BTreeMap<(usize, Vec<u8>), Vec<u8>> = BTreeMap::new();
+        // By the directory's place now; with its place in the finished tree, and whether its names change.
+        let mut touched: BTreeMap<(usize, Vec<u8>), (Vec<u8>, bool)> = BTreeMap::new();
         let mut moves: BTreeMap<usize, Moves<'_>> = BTreeMap::new();
         for change in &self.changes {
             if let Action::Move { from, .. } = &change.action {
@@ -529,17 +544,19 @@ impl Maker<'_> {
         for change in self.changes.iter().filter(|c| !c.action.is_in_place()) {
             let (dir, stable) = (split(&change.path).0, split(&change.stable_path).0);
             if is_live(change.layer, stable, dir) {
-                touched.insert((change.layer, stable.to_vec()), dir.to_vec());
+                let names = !(matches!(change.action, Action::Rewrite) && change.base.is_some());
+                let place = touched.entry((change.layer, stable.to_vec())).or_default();
+                *place = (dir.to_vec(), place.1 || names);
             }
             let Action::Move { from, .. } = &change.action else { continue };
             let left = split(from).0;
             let moved = moves.get(&change.layer).and_then(|moves| moves.mapped(left));
             let now = moved.unwrap_or_else(|| left.to_vec());
             if is_live(change.layer, left, &now) {
-                touched.entry((change.layer, left.to_vec())).or_insert(now);
+                touched.entry((change.layer, left.to_vec())).or_insert((now, true)).1 = true;
             }
         }
-        for ((layer, stable), path) in touched {
+        for ((layer, stable), (path, names)) in touched {
             let own = self.changes.iter().position(|c| {
                 c.layer == layer && *c.path == *path && matches!(c.action, Action::Attrs(_))
             });
@@ -555,7 +572,7 @@ impl Maker<'_> {
                     when: Some(now.ctime),
                 }]));
             }
-            let mtime = Some((now.mtime, Stamp::now()));
+            let mtime = Some((now.mtime, if names { Stamp::now() } else { now.mtime }));
             if let Some(Change { action: Action::Attrs(change), .. }) =
                 own.and_then(|i| self.changes.get_mut(i))
             {

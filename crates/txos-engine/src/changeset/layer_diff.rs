@@ -38,6 +38,7 @@ use crate::version::stat_at;
 /// # Errors
 /// [`Error::WrongState`] if it has no such layer, [`Error::Io`] with what can't be read.
 pub fn layer_entries(tx: &Transaction, number: u32) -> Result<Vec<Entry>> {
+    tx.check_has_overlay()?;
     let _rights = crate::sys_owner::rights();
     let stack = tx.meta.stack_or_first();
     let layer = number.checked_sub(1).and_then(|n| stack.layers.get(n as usize));
@@ -92,6 +93,7 @@ impl RunningLayer {
 /// # Errors
 /// [`Error::Io`] with what can't be read.
 pub fn running_layer(tx: &Transaction) -> Result<RunningLayer> {
+    tx.check_has_overlay()?;
     let _rights = crate::sys_owner::rights();
     between(tx, tx.meta.before.as_ref().map_or(0, |before| before.savepoint), None)
 }

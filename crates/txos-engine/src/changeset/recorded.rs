@@ -24,7 +24,7 @@ use crate::sys_tree::OpenTree;
 use crate::version::stat_at;
 
 /// The file in the transaction's directory.
-const NAME: &str = "deltas";
+pub(crate) const NAME: &str = "deltas";
 const MAGIC: &[u8; 8] = b"TXOSDLTA";
 const FORMAT: u32 = 1;
 
@@ -52,6 +52,7 @@ pub(super) fn shown_place(patch: &[u8]) -> Option<Vec<u8>> {
 /// [`Error::Io`] with the step; the transaction is as it was.
 pub fn record(tx: &mut Transaction, deltas: &[Delta], flush: bool) -> Result<()> {
     let layers = tx.layers();
+    layers.iter().for_each(discard_patches);
     for (number, delta) in deltas.iter().enumerate() {
         if let What::Patch { writes, size, .. } = &delta.what {
             let Some(layer) = layers.get(delta.layer) else { continue };
@@ -67,12 +68,41 @@ pub fn record(tx: &mut Transaction, deltas: &[Delta], flush: bool) -> Result<()>
             }
         }
     }
-    let path = tx.dir().join(NAME);
-    let body = postcard::to_stdvec(deltas)
-        .map_err(|e| Error::io("encoding", &path, std::io::Error::other(e)))?;
-    store::replace_file(&path, &codec::seal(MAGIC, FORMAT, &body), flush)?;
+    store::replace_file(&tx.dir().join(NAME), &sealed(deltas)?, flush)?;
     tx.meta.recorded = true;
     Ok(())
+}
+
+/// The file, with these deltas.
+fn sealed(deltas: &[Delta]) -> Result<Vec<u8>> {
+    let body = postcard::to_stdvec(deltas)
+        .map_err(|e| Error::io("encoding", NAME, std::io::Error::other(e)))?;
+    Ok(codec::seal(MAGIC, FORMAT, &body))
+}
+
+/// The file of a transaction that changes nothing.
+pub(crate) fn no_deltas() -> Result<Vec<u8>> {
+    sealed(&[])
+}
+
+/// Removes the patches that an earlier command's record named: this one's are written anew. (A savepoint has copies.)
+fn discard_patches(layer: &Layer) {
+    let new = layer.upper.parent().unwrap_or(&layer.upper).join("new");
+    for entry in std::fs::read_dir(new).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let place = [b"new/", name.as_bytes()].concat();
+        if [PATCH, SHOWN].iter().any(|begin| place.starts_with(begin.as_bytes())) {
+            let _ = sys::step("store unlink", || std::fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// The deltas that a transaction's commands have recorded so far, for the next one: it goes on from there.
+///
+/// # Errors
+/// [`Error::Io`] if there are none, [`Error::Format`] if they are damaged.
+pub fn recorded_deltas(tx: &Transaction) -> Result<Vec<Delta>> {
+    recorded(tx.dir())
 }
 
 /// Writes a new file among the private copies of a layer.

@@ -13,6 +13,7 @@
 //!   it, it is moved to the store's `rescued/` and reported.
 
 use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
@@ -22,7 +23,7 @@ use super::inplace;
 use super::permissions::{self, Passage, Tightened};
 use super::roots::{EntryRef, Roots, at_target};
 use crate::error::{Conflict, ConflictKind, Error, Result};
-use crate::object::FileKind;
+use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::plan::{Does, Op, Plan, Write, in_place};
 use crate::sys;
@@ -55,7 +56,7 @@ pub(super) enum Extent {
 }
 
 /// Inodes that earlier operations of the same plan have moved or changed.
-pub(super) type Touched = std::collections::HashSet<crate::object::FileId>;
+pub(super) type Touched = HashSet<crate::object::FileId>;
 
 /// How far a publish has come.
 #[derive(Debug, Default)]
@@ -81,16 +82,18 @@ pub(super) fn publish(
     let (ours, mut touched) = (written_by_us(plan), Touched::new());
     let tight = tighten(plan, roots, &reached.tightened)?;
     touched.extend(tight.ids());
-    let placed = placed_dirs(plan);
+    let (placed, kept) = (placed_dirs(plan), kept_dirs(plan));
+    let mut changed = ChangedByUs::new(plan);
     for (index, op) in plan.ops.iter().enumerate() {
         let at = Instant {
-            base: op.base.map(|base| tight.now(&base)),
+            base: op.base.map(|base| changed.now(op, tight.now(&base))),
             opened: opened.get(&index),
             touched: &touched,
-            keeps_times: leaves_times(op) || is_below(&placed, op),
+            keeps_times: leaves_times(op) || is_below(&placed, op) || is_in(&kept, op),
         };
         apply(plan, roots, op, &at, &|| reached.ops.set(index + 1))?;
         touched.extend(op.base.iter().chain(&op.new).map(|v| v.id));
+        changed.note(op, roots);
         // Behind a gate nobody can have opened it since it was looked at.
         if !gated
             && op.yields_to_writers()
@@ -113,6 +116,33 @@ impl Reached {
     /// As what is to be undone.
     pub fn extent(&self) -> Extent {
         Extent::Known { ops: self.ops.get(), tightened: self.tightened.get() }
+    }
+}
+
+/// What in-place operations of a plan have made of inodes of which a link takes another name afterwards.
+struct ChangedByUs {
+    versions: HashMap<FileId, Option<Version>>,
+}
+
+impl ChangedByUs {
+    fn new(plan: &Plan) -> ChangedByUs {
+        let links = plan.ops.iter().filter(|op| op.is_link());
+        let bases = links.filter_map(|op| Some((op.base?.id, None)));
+        ChangedByUs { versions: bases.collect() }
+    }
+
+    /// What an operation must find: a link finds what was made of it.
+    fn now(&self, op: &Op, base: Version) -> Version {
+        let made = self.versions.get(&base.id).filter(|_| op.is_link());
+        made.copied().flatten().unwrap_or(base)
+    }
+
+    fn note(&mut self, op: &Op, roots: &Roots) {
+        let base = op.base.filter(|_| op.is_in_place());
+        if let Some(version) = base.and_then(|base| self.versions.get_mut(&base.id)) {
+            // What can't be looked at now is told by whoever meets it.
+            *version = roots.target(op).and_then(|target| target.look()).ok().flatten();
+        }
     }
 }
 
@@ -412,6 +442,9 @@ impl Step<'_> {
     /// Changes the attributes of the inode at the target, if there are any to change.
     fn change_attrs(&self) -> Result<()> {
         let (Some(change), Some(base)) = (self.op.attrs(), &self.op.base) else { return Ok(()) };
+        if self.op.keeps_dir_time() {
+            return Ok(());
+        }
         let change = permissions::without_rights(change);
         if change.is_nothing() {
             return Ok(());
@@ -438,14 +471,23 @@ fn leaves_times(op: &Op) -> bool {
 
 /// Directories that a plan puts into place, or takes away: they have their times, and so have those in
 /// them.
-fn placed_dirs(plan: &Plan) -> std::collections::HashSet<(u16, &[u8])> {
+fn placed_dirs(plan: &Plan) -> HashSet<(u16, &[u8])> {
     let places =
         |o: &&Op| matches!(o.does, Does::Install(_) | Does::Exchange { .. } | Does::Remove { .. });
     let is_dir = |o: &&Op| [o.base, o.new].into_iter().flatten().any(|v| v.kind() == FileKind::Dir);
     plan.ops.iter().filter(places).filter(is_dir).map(|o| (o.layer, &o.target[..])).collect()
 }
 
-fn is_below(dirs: &std::collections::HashSet<(u16, &[u8])>, op: &Op) -> bool {
+/// Directories that keep their time, whatever a plan does in them.
+fn kept_dirs(plan: &Plan) -> HashSet<(u16, &[u8])> {
+    plan.ops.iter().filter(|op| op.keeps_dir_time()).map(|op| (op.layer, &op.target[..])).collect()
+}
+
+fn is_in(dirs: &HashSet<(u16, &[u8])>, op: &Op) -> bool {
+    !op.is_in_place() && dirs.contains(&(op.layer, crate::path::layer::split(&op.target).0))
+}
+
+fn is_below(dirs: &HashSet<(u16, &[u8])>, op: &Op) -> bool {
     let mut rest = &op.target[..];
     while !dirs.is_empty() && !rest.is_empty() {
         rest = crate::path::layer::split(rest).0;
@@ -615,7 +657,7 @@ pub(super) fn undo(plan: &Plan, roots: &Roots, extent: Extent) -> Result<Vec<Str
 /// the plan moved out of it has been moved back in.
 fn restore_dir_times(plan: &Plan, roots: &Roots, done: usize) -> Result<()> {
     let renames = |o: &&Op| !o.is_in_place();
-    let parents: std::collections::HashSet<(u16, &[u8])> = plan
+    let parents: HashSet<(u16, &[u8])> = plan
         .ops
         .iter()
         .take(done)

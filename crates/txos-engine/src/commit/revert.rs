@@ -499,12 +499,19 @@ fn reversed(done: &Plan, roots: &Roots, id: TxId) -> Result<Vec<Op>> {
         }
         let found = Done::find(done, roots, op, ends)?;
         // The time of a directory that others have changed since is not that of this commit.
+        let here = found.here.map(|now| now.mtime);
         if let Does::DirTime { change } = &op.does
-            && change.mtime.map(|(_, set)| set) != found.here.map(|now| now.mtime)
+            && !op.keeps_dir_time()
+            && change.mtime.map(|(_, set)| set) != here
         {
             continue;
         }
-        let turned = back.turn(&found)?;
+        let mut turned = back.turn(&found)?;
+        if let (Does::DirTime { change }, Some(here)) = (&mut turned.does, here)
+            && op.keeps_dir_time()
+        {
+            change.mtime = Some((here, here));
+        }
         back.ops.push(turned);
     }
     let mut ops = back.ops;

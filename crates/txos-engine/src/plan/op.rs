@@ -299,6 +299,12 @@ impl Op {
         matches!(self.does, Does::DirTime { .. })
     }
 
+    /// Whether the directory is to keep the time that it has, whatever is done in it: one that a person has not set.
+    pub fn keeps_dir_time(&self) -> bool {
+        let Does::DirTime { change } = &self.does else { return false };
+        !self.shown && change.mtime.is_some_and(|(old, new)| old == new)
+    }
+
     /// Whether it exchanges.
     pub fn is_exchange(&self) -> bool {
         matches!(self.does, Does::Exchange { .. })

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::savepoint::{self, Manifest, Seen};
 use super::stack::{Command, StackLayer};
 use super::{Home, State, Transaction, boot_id};
+use crate::changeset::{self, DELTAS};
 use crate::error::{Context, Error, Result};
 use crate::readset::ReadSet;
 use crate::sys;
@@ -130,12 +131,15 @@ impl Transaction {
         let saved = self.dir().join("saved");
         let reads = ReadSet::new(self.load_reads()?.coverage().clone());
         super::replace_file(&reads_of(&saved, 0), &reads.to_bytes()?, flush)?;
+        if self.meta.recorded {
+            let none = changeset::no_deltas()?;
+            super::replace_file(&deltas_of(&saved, 0), &none, flush)?;
+        }
         if flush { flush_dir(&saved) } else { Ok(()) }
     }
 
     /// Makes the savepoint of where the transaction is, if there is none. Gives its number.
     pub(super) fn save_here(&mut self) -> Result<u32> {
-        self.check_has_overlay()?;
         let flush = self.meta.durable;
         let _rights = crate::sys_owner::rights();
         self.meta.begin_stack();
@@ -238,8 +242,13 @@ impl Transaction {
     /// Keeps the read set with savepoint `at`, which is there from then on.
     fn save_reads_of(&mut self, at: u32, flush: bool) -> Result<()> {
         let saved = self.dir().join("saved");
-        let (reads, kept) = (self.dir().join("reads"), reads_of(&saved, at));
-        sys::step("store link", || fs::hard_link(&reads, &kept)).at("saving", &reads)?;
+        let mut files = vec![(self.dir().join("reads"), reads_of(&saved, at))];
+        if self.meta.recorded {
+            files.push((self.dir().join(DELTAS), deltas_of(&saved, at)));
+        }
+        for (file, kept) in files {
+            sys::step("store link", || fs::hard_link(&file, &kept)).at("saving", &file)?;
+        }
         if flush {
             flush_dir(&saved)?;
         }
@@ -305,13 +314,10 @@ impl Transaction {
             self.save_manifest(was.savepoint, &manifest, flush)?;
         }
         let saved = self.dir().join("saved");
-        let (kept, reads) = (reads_of(&saved, was.savepoint), self.dir().join("reads"));
-        let new = self.dir().join("reads.new");
-        remove_file(&new)?;
-        sys::step("store link", || fs::hard_link(&kept, &new)).at("taking back", &reads)?;
-        sys::step("store rename", || fs::rename(&new, &reads)).at("taking back", &reads)?;
-        // Two names of one file: `rename` leaves both.
-        remove_file(&new)?;
+        self.take_back_file("reads", &reads_of(&saved, was.savepoint))?;
+        if self.meta.recorded {
+            self.take_back_file(DELTAS, &deltas_of(&saved, was.savepoint))?;
+        }
         let mut meta = self.meta.clone();
         meta.state = State::Pending;
         meta.before = None;
@@ -329,6 +335,16 @@ impl Transaction {
             flush_dir(self.dir())?;
         }
         Ok(())
+    }
+
+    /// Makes a file of the transaction's directory what was kept of it.
+    fn take_back_file(&self, name: &str, kept: &Path) -> Result<()> {
+        let (file, new) = (self.dir().join(name), self.dir().join(format!("{name}.new")));
+        remove_file(&new)?;
+        sys::step("store link", || fs::hard_link(kept, &new)).at("taking back", &file)?;
+        sys::step("store rename", || fs::rename(&new, &file)).at("taking back", &file)?;
+        // Two names of one file: `rename` leaves both.
+        remove_file(&new)
     }
 
     /// That what the transaction goes back to is there, in every store.
@@ -406,7 +422,10 @@ impl Transaction {
             };
             pending && number.is_some_and(there)
         };
-        let number = |name: &str| name.trim_end_matches(".reads").parse().ok();
+        let number = |name: &str| {
+            let number = name.strip_suffix(".reads").or(name.strip_suffix(".deltas"));
+            number.unwrap_or(name).parse().ok()
+        };
         let is_named = |name: &str| match name.strip_suffix(".seen") {
             Some(seen) => {
                 let unsaved = self.meta.stack.here().is_some_and(|layer| !layer.saved);
@@ -486,6 +505,11 @@ impl Home {
 /// The read set of a savepoint.
 pub(super) fn reads_of(saved: &Path, number: u32) -> PathBuf {
     saved.join(format!("{number}.reads"))
+}
+
+/// The recorded change set of a savepoint.
+pub(crate) fn deltas_of(saved: &Path, number: u32) -> PathBuf {
+    saved.join(format!("{number}.deltas"))
 }
 
 /// Makes a directory, if it is not there. Whether it was made.

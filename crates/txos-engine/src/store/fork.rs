@@ -4,8 +4,9 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-use super::before::{flush_dir, make_dir_once, reads_of};
+use super::before::{deltas_of, flush_dir, make_dir_once, reads_of};
 use super::{Begin, Home, LayerRequest, Stack, StackLayer, State, Transaction, savepoint};
+use crate::changeset::DELTAS;
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::readset::ReadSet;
@@ -111,6 +112,12 @@ impl Transaction {
         let reads = reads_of(&self.dir().join("saved"), savepoint);
         let bytes = sys::read_record(&reads).at("reading", &reads)?;
         fork.save_reads(&ReadSet::from_bytes(&bytes, &reads)?, flush)?;
+        if self.meta.recorded {
+            let deltas = deltas_of(&self.dir().join("saved"), savepoint);
+            let bytes = sys::read_record(&deltas).at("reading", &deltas)?;
+            super::replace_file(&fork.dir().join(DELTAS), &bytes, flush)?;
+            fork.meta.recorded = true;
+        }
         let stack = self.meta.stack_or_first();
         let layer = savepoint.checked_sub(1).and_then(|n| stack.layers.get(n as usize));
         let (changes, status) = layer.map_or((Some(0), None), |l| (l.changes, l.exit_status));

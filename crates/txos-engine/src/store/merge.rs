@@ -76,6 +76,8 @@ impl Transaction {
     /// they were. [`Error::Io`] with the step: as after [`Transaction::go_to`].
     pub fn merge(&mut self, other: &mut Transaction, command: Command) -> Result<()> {
         let base = self.common_savepoint(other)?;
+        self.check_has_overlay()?;
+        other.check_has_overlay()?;
         let (here, there) = (self.save_here()?, other.save_here()?);
         // What was saved stays: the next command needs it.
         self.save(self.meta.durable)?;

@@ -1,8 +1,8 @@
 //! Savepoints of a pending transaction: what its private copies are at one time, so that they can be made
 //! that again.
 //!
-//! A savepoint is a list of every entry of the upper directories and of overlayfs's indexes (a
-//! *manifest*), with the content of regular files beside it. Content is copied once: what has the inode
+//! A savepoint is a list of every entry of the upper directories and of overlayfs's indexes, or of the private copies
+//! of the library's view (a *manifest*), with the content of regular files beside it. Content is copied once: what has the inode
 //! and the change time with which it was saved before is not copied again.
 //!
 //! # Invariants
@@ -16,6 +16,7 @@
 //! ```text
 //! tx/ID/saved/K         manifest of savepoint K: the transaction with its first K layers
 //! tx/ID/saved/K.reads   the read set then: another name of the file
+//! tx/ID/saved/K.deltas  the recorded change set then, if there is one: another name of the file
 //! tx/ID/saved/K.seen    the manifest of the last layer, K, as its command left it; its content is not saved yet
 //! tx/ID/lN.saved/K/B    content B that savepoint K was the first to need
 //! tx/ID/lN.saved/new    objects that are being made, while one goes back
@@ -53,10 +54,10 @@ const SEEN_FORMAT: u32 = 1;
 /// Marks of overlayfs that name an inode of the transaction itself: they stay with their inode.
 const OF_THE_INODE: [&[u8]; 2] = [b"trusted.overlay.upper", b"user.overlay.upper"];
 
-/// What a savepoint lists, below the layer's directory.
-const TOPS: [&[u8]; 2] = [b"upper", b"work/index"];
+/// What a savepoint lists, below the layer's directory; `new` is there if the commands ran in the library's view.
+const TOPS: [&[u8]; 3] = [b"upper", b"work/index", b"new"];
 
-/// The entries of one layer: of `upper` and `work/index`, by path below the layer's directory.
+/// The entries of one layer: of the [`TOPS`], by path below the layer's directory.
 pub(crate) type Tree = BTreeMap<Vec<u8>, Item>;
 
 /// What a transaction's private copies are.

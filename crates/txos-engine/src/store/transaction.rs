@@ -461,10 +461,10 @@ impl Transaction {
         &self.dir
     }
 
-    /// That its private copies are an overlay's, which a further command can go on with.
+    /// That its private copies are an overlay's, which can be compared with another's.
     ///
     /// # Errors
-    /// [`Error::WrongState`] if its command ran in the library's view.
+    /// [`Error::WrongState`] if its commands ran in the library's view.
     pub(crate) fn check_has_overlay(&self) -> Result<()> {
         if !self.meta.recorded {
             return Ok(());
@@ -472,8 +472,8 @@ impl Transaction {
         Err(Error::WrongState {
             id: self.id(),
             state: "kept from the library's view (--view library)".into(),
-            advice: "no other command can run in it, and it has no layers to undo, fork or merge: commit, review, \
-                     rebase or abort it."
+            advice: "such a transaction can't be merged with another one, nor its layers compared: run the commands of the \
+                     one in the other (`txos exec`), or commit one after the other."
                 .into(),
         })
     }

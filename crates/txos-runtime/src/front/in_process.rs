@@ -203,6 +203,7 @@ struct Wishes {
     quiet: bool,
     hides_arguments: bool,
     kills_left: bool,
+    goes_on: bool,
     hand_over: Option<(i32, i32, TxId)>,
 }
 
@@ -217,6 +218,7 @@ impl Wishes {
                 "quiet" => wishes.quiet = true,
                 "hide-arguments" => wishes.hides_arguments = true,
                 "kill-leftover" => wishes.kills_left = true,
+                "goes-on" => wishes.goes_on = true,
                 other => match other.split_once('=') {
                     Some(("hand-over", rest)) => wishes.hand_over = ReportTo::parse(rest),
                     Some(("wait", seconds)) => {
@@ -248,7 +250,7 @@ fn start(name: String) {
         return;
     }
     let Some(words) = std::env::var_os(VARIABLE) else { return };
-    let Wishes { flags, quiet, hides_arguments, kills_left, hand_over } =
+    let Wishes { flags, quiet, hides_arguments, kills_left, goes_on, hand_over } =
         Wishes::parse(&words.to_string_lossy());
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
@@ -262,12 +264,25 @@ fn start(name: String) {
         }
     };
     forget_environment(true);
-    let plan = How { flags, ..How::default() };
+    // The program is the command's alone, and by its end it has ended: its commit is as that of `txos`.
+    txos_engine::sys_owner::allow();
+    let plan = How { flags, goes_on, ..How::default() };
+    let place = report.as_ref().map(|report| report.place.clone());
     let command = Command { name, quiet, report, kills_left };
-    if session::outermost(here(), Regs::default(), plan, Some(command)).is_err() {
+    if let Err(errno) = session::outermost(here(), Regs::default(), plan, Some(command)) {
         // SAFETY: the words stay until the thread's next call.
-        let words = unsafe { CStr::from_ptr(api::txos_strerror()) };
-        api::tell(&words.to_string_lossy());
+        let words = unsafe { CStr::from_ptr(api::txos_strerror()) }.to_string_lossy();
+        let ended = match errno {
+            libc::ECANCELED => Ended::Conflict { path: Vec::new(), what: words.into(), pid: 0 },
+            _ => Ended::Stopped(words.into()),
+        };
+        let delivery = Delivery { ended, live: Vec::new() };
+        if !place.is_some_and(|place| delivery.leave(&place).is_ok()) {
+            let (Ended::Conflict { what, .. } | Ended::Stopped(what)) = delivery.ended else {
+                unreachable!("it has not ended well")
+            };
+            api::tell(&what);
+        }
         // SAFETY: the process ends.
         unsafe { libc::_exit(FAILED) };
     }

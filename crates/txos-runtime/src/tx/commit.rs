@@ -181,7 +181,8 @@ impl Tx {
         self.fds.find_closed_elsewhere();
         self.check_unnamed()?;
         let staged = if self.tree.has_changes() { self.deltas() } else { Ok(Vec::new()) };
-        let deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
+        let mut deltas = staged.map_err(|e| self.doom.take().unwrap_or_else(|| io_failure(e)))?;
+        deltas.iter_mut().for_each(Delta::settle_time);
         let promises = Promises { joint, ..self.promises() };
         let outcome = match self.tree.sets_time_of_directory() {
             true => Outcome::Anything,

@@ -22,6 +22,9 @@ use crate::user::{Readable, Writable};
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
+/// The rights of a program, as an attribute of its file (capabilities(7)).
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// Private pages of one file, beyond which it is copied.
 const PAGES_MAX: usize = 64;
 
@@ -458,6 +461,7 @@ impl Tx {
     /// Makes a page private; its old bytes are fetched unless all of it is overwritten.
     fn private_page(&mut self, id: Id, number: u64, whole: bool) -> Sys<()> {
         if matches!(self.tree.nodes[id].data, Data::Stable) {
+            self.drop_capabilities(id)?;
             let size = self.tree.nodes[id].stat.size;
             self.tree.nodes[id].data = Data::Pages(Box::new(Pages { size, ..Pages::default() }));
         }
@@ -577,6 +581,44 @@ impl Tx {
         Ok(len)
     }
 
+    /// Makes pages private with what was written to them before the transaction was kept.
+    ///
+    /// # Errors
+    /// As [`Tx::write_pages`].
+    pub fn take_up_pages(
+        &mut self,
+        id: Id,
+        writes: &[(u64, Vec<u8>)],
+        size: Option<u64>,
+    ) -> Sys<()> {
+        let was = self.tree.nodes[id].stat.size;
+        for (at, bytes) in writes.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            let end = at + bytes.len() as u64;
+            self.acquire_pages(id, *at, end)?;
+            for number in at / PAGE as u64..=(end - 1) / PAGE as u64 {
+                self.private_page(id, number, false)?;
+            }
+            let Data::Pages(pages) = &mut self.tree.nodes[id].data else { return Err(Errno::IO) };
+            for (byte, place) in bytes.iter().zip(*at..) {
+                if let Some(page) = pages.pages.get_mut(&(place / PAGE as u64)) {
+                    page[(place % PAGE as u64) as usize] = *byte;
+                }
+            }
+            pages.writes.push((*at, end));
+            pages.size = pages.size.max(end);
+        }
+        if matches!(self.tree.nodes[id].data, Data::Stable) {
+            self.tree.nodes[id].data =
+                Data::Pages(Box::new(Pages { size: was, ..Pages::default() }));
+        }
+        let Data::Pages(pages) = &mut self.tree.nodes[id].data else { return Err(Errno::IO) };
+        pages.size = size.unwrap_or(pages.size);
+        let size = pages.size;
+        self.written(id);
+        self.tree.nodes[id].stat.size = size;
+        Ok(())
+    }
+
     /// A file's content changed: times, set-id bits.
     pub fn written(&mut self, id: Id) {
         let node = &mut self.tree.nodes[id];
@@ -584,6 +626,34 @@ impl Tx {
         (node.stat.mtime, node.stat.ctime) = (at, at);
         node.changed &= !changed::MTIME;
         self.drop_set_id(id);
+    }
+
+    /// What a program is given by its file goes with the first byte that is written to it. (Of a private copy the kernel
+    /// itself takes it.)
+    fn drop_capabilities(&mut self, id: Id) -> Sys<()> {
+        let node = &self.tree.nodes[id];
+        let known = node.xattrs.as_ref().map(|xattrs| xattrs.contains_key(CAPABILITY));
+        let has = match (known, &node.stable) {
+            (Some(has), _) => has,
+            (None, Some(stable)) => {
+                let path = stable.path.clone();
+                self.tree
+                    .ask(id, &path, |path| kernel::xattr(path, CAPABILITY))
+                    .ok()
+                    .flatten()
+                    .is_some()
+            }
+            (None, None) => false,
+        };
+        if !has {
+            return Ok(());
+        }
+        let mut xattrs = self.all_xattrs(id)?;
+        xattrs.remove(CAPABILITY);
+        let node = &mut self.tree.nodes[id];
+        node.xattrs = Some(xattrs);
+        node.changed |= changed::XATTRS;
+        Ok(())
     }
 
     /// What a change of the content takes away.
@@ -604,7 +674,7 @@ impl Tx {
 }
 
 /// The extended attributes of an object of the stable tree.
-fn xattrs_at(path: &[u8]) -> Sys<Xattrs> {
+pub fn xattrs_at(path: &[u8]) -> Sys<Xattrs> {
     let mut out = Xattrs::new();
     let names = match kernel::xattr_names(path) {
         Ok(names) => names,

@@ -3,7 +3,7 @@
 use txos_engine::changeset::{AttrChange, Attrs, Delta, What, XattrChange};
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
-use txos_engine::version::Version;
+use txos_engine::version::{Stamp, Version};
 
 use super::Tx;
 use super::content::Data;
@@ -344,6 +344,10 @@ impl Tx {
             }
             if self.tree.nodes[id].names.is_empty() {
                 kernel::unlink(&path)?;
+                // Something else takes its place.
+                if let Data::Whole(backing) = &mut self.tree.nodes[id].data {
+                    backing.path.clear();
+                }
                 continue;
             }
             let (layer, place) = self.staged_path(self.tree.nodes[id].stat.mnt)?;
@@ -723,25 +727,9 @@ impl ShadowTree {
         })
     }
 
-    /// Directories in which only the content of files changes: a rename puts it there, which must
-    /// not be seen in the directory's time. And those in which names came and went.
+    /// Directories in which names came and went: they get the time of the commit. (Those in which only the content of
+    /// files changes keep theirs, which is the engine's to see to.)
     fn find_kept_times(&mut self) {
-        let mut dirs = Vec::new();
-        for id in 0..self.nodes.len() {
-            if self.nodes[id].stable.is_some()
-                && self.is_replaced(id)
-                && let Some((dir, _)) = self.kept_name(id)
-            {
-                dirs.push(dir);
-            }
-        }
-        for id in dirs {
-            let node = &mut self.nodes[id];
-            let untouched = node.dir.as_ref().is_some_and(|d| d.changes == 0);
-            if untouched && node.changed & changed::MTIME == 0 && node.stable.is_some() {
-                node.changed |= changed::NAMES_MTIME;
-            }
-        }
         for node in &mut self.nodes {
             if node.stable.is_some()
                 && !node.live
@@ -780,7 +768,8 @@ impl ShadowTree {
         // A private copy has its own, which the content takes along.
         let copied = node.data.whole().is_some_and(|b| !b.is_untouched());
         if bits & (changed::MTIME | changed::NAMES_MTIME) != 0 && !copied {
-            change.mtime = Some((was.mtime, now.mtime));
+            let set = bits & changed::MTIME != 0;
+            change.mtime = Some((was.mtime, if set { now.mtime } else { Stamp::PRESENT }));
         }
         if bits & changed::XATTRS != 0 {
             let new = node.xattrs.clone().unwrap_or_default();

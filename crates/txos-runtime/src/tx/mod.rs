@@ -75,6 +75,7 @@ pub mod sockets;
 pub mod spaces;
 pub mod staging;
 pub mod succession;
+mod taken_up;
 #[cfg(test)]
 mod tests;
 pub mod timers;
@@ -168,6 +169,8 @@ pub struct How {
     pub attempt: u32,
     /// Output was sent before the end: it does not begin again by itself.
     pub went_out: bool,
+    /// It goes on from where the transaction in the store is that this command was given.
+    pub goes_on: bool,
 }
 
 /// Why something failed, or a transaction was aborted.
@@ -314,6 +317,9 @@ impl Tx {
             if tx.join().is_err() {
                 return Err(tx.doom.take().unwrap_or_default());
             }
+        }
+        if tx.how.goes_on {
+            tx.take_up()?;
         }
         Ok(tx)
     }

@@ -583,7 +583,7 @@ impl ShadowTree {
     }
 
     /// Changes what is at a name.
-    fn set_entry(&mut self, dir: Id, name: &[u8], now: Option<Id>) -> Sys<()> {
+    pub fn set_entry(&mut self, dir: Id, name: &[u8], now: Option<Id>) -> Sys<()> {
         let entries = self.nodes[dir].dir_mut()?;
         match entries.entries.get_mut(name) {
             Some(entry) => entry.now = now,
@@ -610,7 +610,10 @@ impl ShadowTree {
     }
 
     /// Takes a name away from a node.
-    fn take_away(&mut self, dir: Id, name: &[u8], id: Id) -> Sys<()> {
+    ///
+    /// # Errors
+    /// ENOTDIR.
+    pub fn take_away(&mut self, dir: Id, name: &[u8], id: Id) -> Sys<()> {
         self.set_entry(dir, name, None)?;
         self.stamp_dir(dir);
         let path = txos_engine::readset::join(&self.path_of(dir), name);

@@ -73,6 +73,14 @@ pub struct Copies {
     pub file_systems: Vec<((u64, u64), bool)>,
 }
 
+impl Copies {
+    /// Whether a path leads to one of the private copies, which are no part of what the transaction sees.
+    pub fn is_in_store(&self, path: &[u8]) -> bool {
+        let dirs = self.layers.iter().filter_map(|layer| layer.dir.as_ref());
+        dirs.into_iter().any(|dir| txos_engine::readset::is_at_or_below(path, dir))
+    }
+}
+
 impl Default for Copies {
     fn default() -> Copies {
         Copies {

@@ -108,7 +108,7 @@ pub struct Layer {
     /// Where it is mounted.
     pub point: Vec<u8>,
     /// Where private copies lie, once there are any.
-    dir: Option<Vec<u8>>,
+    pub dir: Option<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Staging {
@@ -243,6 +243,50 @@ impl Tx {
             staging.places.push((layer.mnt, place.id));
             self.copies.layers[at].dir = Some(dir.as_os_str().as_bytes().to_vec());
         }
+        Ok(())
+    }
+
+    /// Finds the places of a transaction that goes on ([`Tx::take_up`]): they are as its last command left them.
+    ///
+    /// # Errors
+    /// If a file system or a place is not there any more, or another directory is in its place.
+    pub fn take_up_layers(&mut self) -> Result<(), Failure> {
+        let layers = self.staging()?.tx.layers();
+        let mut last = 0;
+        for made in &layers {
+            let point = made.target.as_os_str().as_bytes().to_vec();
+            let dir = made.upper.parent().unwrap_or(&made.upper).to_owned();
+            let looked = look(&point).and_then(|root| {
+                let place = look(dir.join("new").as_os_str().as_bytes())?;
+                Ok((root, place))
+            });
+            let (root, place) = looked.map_err(|errno| {
+                failed(txos_engine::Error::io("looking at", &made.target, errno))
+            })?;
+            if made.root.is_some_and(|was| was != root.id) {
+                return Err(Failure {
+                    reason: reason::CONFLICT,
+                    errno: libc::ECANCELED,
+                    what: format!(
+                        "{}: another directory is in its place now",
+                        txos_engine::show::quoted(&made.target)
+                    ),
+                    path: point,
+                    ..Failure::default()
+                });
+            }
+            let names = std::fs::read_dir(dir.join("new"));
+            let names = names.map_err(|e| failed(txos_engine::Error::io("listing", &dir, e)))?;
+            for name in names.flatten() {
+                let number = name.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+                last = last.max(number.unwrap_or(0));
+            }
+            let dir = dir.as_os_str().as_bytes().to_vec();
+            self.staging()?.places.push((root.mnt, place.id));
+            self.copies.layers.push(Layer { mnt: root.mnt, point, dir: Some(dir) });
+        }
+        let staging = self.staging()?;
+        (staging.next, staging.began_at) = (last, last);
         Ok(())
     }
 

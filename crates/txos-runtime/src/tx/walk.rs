@@ -555,6 +555,7 @@ impl Tx {
         }
         if let Ok(path) = kernel::path_of_fd(fd)
             && path.starts_with(b"/")
+            && !self.copies.is_in_store(&path)
         {
             // By its name, if that still leads to it.
             match self.walk(self.tree.top, &path, false) {

@@ -36,7 +36,9 @@ pub enum Mode {
     RolledBack,
     /// `txos run --keep`, `txos exec` for the others, and a commit; reverted.
     Kept,
-    /// The same, discarded.
+    /// The same in the library's view; all of it undone and redone before the commit.
+    KeptInside,
+    /// `txos run --keep` and `txos exec`, discarded.
     Discarded,
     /// The same, one top directory committed before the rest.
     InParts,
@@ -65,6 +67,7 @@ pub const MODES: &[Mode] = &[
     Mode::Inside,
     Mode::Members,
     Mode::Kept,
+    Mode::KeptInside,
     Mode::RolledBack,
     Mode::Aborted,
     Mode::InParts,
@@ -84,6 +87,7 @@ impl Mode {
             Mode::Run => "run",
             Mode::RolledBack => "rolled-back",
             Mode::Kept => "kept",
+            Mode::KeptInside => "kept-inside",
             Mode::Discarded => "discarded",
             Mode::InParts => "in-parts",
             Mode::Inside => "inside",
@@ -460,9 +464,10 @@ impl Field {
             Mode::Run => self.run_each(native, parts, &|n| self.run(&[], n)),
             Mode::Left => self.left(native, parts),
             Mode::Paths => self.paths_reverted(case),
-            Mode::Kept => self.kept(case, native, End::Commit),
-            Mode::Discarded => self.kept(case, native, End::Abort),
-            Mode::InParts => self.kept(case, native, End::InParts),
+            Mode::Kept => self.kept(case, native, End::Commit, false),
+            Mode::KeptInside => self.kept(case, native, End::Commit, true),
+            Mode::Discarded => self.kept(case, native, End::Abort, false),
+            Mode::InParts => self.kept(case, native, End::InParts, false),
         }
     }
 
@@ -610,9 +615,15 @@ impl Field {
         self.no_traces().map(|()| None)
     }
 
-    fn kept(&self, case: &Case, native: &Native, end: End) -> Checked {
+    fn kept(&self, case: &Case, native: &Native, end: End, in_library: bool) -> Checked {
         let parts = case.parts.len();
-        let done = self.run(&["--keep"], 1).run();
+        let run = if in_library {
+            let txos = self.txos(&["run", "--view=library", "--keep", "--"]);
+            self.interpret(txos, Linked::Natively, 1)
+        } else {
+            self.run(&["--keep"], 1)
+        };
+        let done = run.run();
         ended("keeping", &done, 0)?;
         same_answers("natively (-), kept (+)", &native.answers[0], &done.text())?;
         self.is_as_before("while it is kept", native)?;
@@ -628,6 +639,12 @@ impl Field {
             let what = format!("natively (-), exec in what is kept, transaction {n} (+)");
             same_answers(&what, &native.answers[n - 1], &done.text())?;
             self.is_as_before("while it is kept", native)?;
+        }
+        if in_library {
+            for way in ["undo", "redo"] {
+                let done = self.txos(&[way, &id, "-n", &parts.to_string()]).run();
+                ended("undoing and redoing", &done, 0)?;
+            }
         }
         match end {
             End::Abort => {
