@@ -228,10 +228,13 @@ impl Place<'_> {
         }
         if let Some(counts) = counts {
             keep::tell(app, &tx, &counts);
-            app.say(format_args!(
-                "it is a fork of {of}: `txos merge {of} {id}` adds what it changed to {of}",
-                of = self.named
-            ));
+            let of = self.named;
+            match tx.meta.recorded {
+                true => app.say(format_args!("it is a fork of {of}, and has what {of} had before")),
+                false => app.say(format_args!(
+                    "it is a fork of {of}: `txos merge {of} {id}` adds what it changed to {of}"
+                )),
+            }
         }
         Ok(status)
     }

@@ -55,7 +55,10 @@ const SEEN_FORMAT: u32 = 1;
 const OF_THE_INODE: [&[u8]; 2] = [b"trusted.overlay.upper", b"user.overlay.upper"];
 
 /// What a savepoint lists, below the layer's directory; `new` is there if the commands ran in the library's view.
-const TOPS: [&[u8]; 3] = [b"upper", b"work/index", b"new"];
+const TOPS: [&[u8]; 3] = [b"upper", b"work/index", PRIVATE];
+
+/// Where the private copies of the library's view lie.
+const PRIVATE: &[u8] = b"new";
 
 /// The entries of one layer: of the [`TOPS`], by path below the layer's directory.
 pub(crate) type Tree = BTreeMap<Vec<u8>, Item>;
@@ -470,6 +473,20 @@ pub(crate) fn copy_from(layer: &Layer, from: &Layer, wanted: &Tree) -> Result<Op
 }
 
 fn make_as(layer: &Layer, from: &Layer, wanted: &Tree, live: bool) -> Result<Option<Tree>> {
+    match make_once(layer, from, wanted, live) {
+        Err(Error::Io { source, .. })
+            if source.kind() == std::io::ErrorKind::PermissionDenied
+                && wanted.contains_key(PRIVATE) =>
+        {
+            // An ordinary user's directory that its mode closes, where there is no helper with his rights: all is made anew.
+            Restore::begin(layer, from)?.discard_private()?;
+            make_once(layer, from, wanted, live)
+        }
+        done => done,
+    }
+}
+
+fn make_once(layer: &Layer, from: &Layer, wanted: &Tree, live: bool) -> Result<Option<Tree>> {
     let now = look(layer, Some(wanted))?;
     let work = Restore { live, ..Restore::begin(layer, from)? };
     let changed = work.changed(wanted, &now);
@@ -543,6 +560,14 @@ impl<'a> Restore<'a> {
         self.discarded.set(number + 1);
         let to = format!("back-{}-{}-{number}", std::process::id(), Stamp::now().as_ns());
         sys::rename(dir, name, self.trash.as_fd(), to.as_bytes(), RenameFlags::NOREPLACE)
+    }
+
+    /// Takes the private copies of the library's view away.
+    fn discard_private(self) -> Result<()> {
+        match self.discard(self.top.as_fd(), PRIVATE) {
+            Ok(()) | Err(Errno::NOENT) => self.end(),
+            Err(e) => Err(Error::io("discarding", self.shown(PRIVATE), e)),
+        }
     }
 
     fn end(self) -> Result<()> {

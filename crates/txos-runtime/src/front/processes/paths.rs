@@ -2,6 +2,8 @@
 
 use std::cell::LazyCell;
 
+use txos_engine::object::FileKind;
+
 use super::link::{Link, number_of_process};
 use super::wire::{self, Part, Shape};
 use crate::call::Call;
@@ -157,6 +159,8 @@ fn follows(call: &Call) -> bool {
 /// A path below a directory that is open at a number of the kernel's.
 fn below(dir: i32, path: Vec<u8>) -> Option<(i32, Vec<u8>)> {
     let upwards = path.split(|&byte| byte == b'/').any(|part| part == b"..");
+    // Of what is no directory the kernel says so. (The transaction's own FIFO lies among private copies.)
+    kernel::look_fd(dir).ok().filter(|stat| stat.kind() == FileKind::Dir)?;
     let start = kernel::path_of_fd(dir).ok().filter(|start| start.starts_with(b"/"))?;
     let kernels = [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|k| start.starts_with(k));
     if path.is_empty() || kernels && !upwards {

@@ -12,27 +12,27 @@ use txos_testkit::{Invocation, Lab, Rendezvous, Tree, binary};
 use super::processes::contained;
 use super::program::{Linked, program};
 
-const PREPARE: &str = "
+pub const PREPARE: &str = "
     echo old > a; ln a a2; echo b > b; mkdir -p d/e gone; echo x > d/x; echo g > gone/g; ln -s a link; seq 9 > log
     find . -exec touch -h -d @1000000000 {} +";
-const CHANGE: &str = "
+pub const CHANGE: &str = "
     set -e
     echo new >> a; mkdir made; echo h > made/h; ln made/h made/h2; mv d moved; rm -r gone; echo 10 >> log
     ln -s made to; mkfifo fifo; chmod 751 b; setfattr -n user.first -v 1 b
     truncate -s 3M sparse; echo end >> sparse; chown 7:8 made/h; chmod 4755 made/h";
 
 /// A run of a script in the library's view.
-fn run(lab: &Lab, options: &[&str], script: &str) -> Invocation {
+pub fn run(lab: &Lab, options: &[&str], script: &str) -> Invocation {
     lab.txos([&["run", "--view", "library"], options, &["--", "sh", "-c", script]].concat())
 }
 
 /// Keeps a transaction pending; gives its id.
-fn keep(lab: &Lab, script: &str) -> String {
+pub fn keep(lab: &Lab, script: &str) -> String {
     run(lab, &["--keep", "-q"], script).run().expect(0).stderr.trim().to_owned()
 }
 
 /// Differences but for times that are the present in both.
-fn expect_as_natively(lab: &Lab, native: &Lab) {
+pub fn expect_as_natively(lab: &Lab, native: &Lab) {
     let now_from = Tolerance { now_from: Some(1_000_000_001), times: false, links: true };
     Tree::of(native.tree()).expect(&Tree::of(lab.tree()), now_from, "not as natively");
 }
@@ -154,11 +154,14 @@ fn a_pending_one_is_validated() {
 fn what_needs_an_overlay_is_refused_by_name() {
     let lab = Lab::in_memory();
     let id = keep(&lab, "echo n > new");
-    for args in
-        [&["exec", &id, "--", "true"][..], &["undo", &id], &["exec", "--fork", &id, "--", "true"]]
-    {
+    let exclude = ["exec", &id, "--exclude", "**/x", "--", "true"];
+    let _ = lab.txos(exclude).run().expect(125).says("can't hold --exclude").says("stays pending");
+    let fork = ["exec", "-q", "--fork", &id, "--", "touch", "forked"];
+    let fork = lab.txos(fork).run().expect(0).stderr.trim().to_owned();
+    for args in [&["merge", &id, &fork][..], &["diff", &id, "--layer", "1"]] {
         let _ = lab.txos(args).run().expect(125).says("library's view");
     }
+    let _ = lab.txos(["abort", &fork]).run().expect(0);
     let _ = lab.txos(["commit", &id, "--", "new"]).run().expect(125);
     let _ = lab.txos(["abort", &id]).run().expect(0);
     let tree = lab.tree().to_str().unwrap();

@@ -15,6 +15,7 @@ mod effects;
 mod hostile;
 mod identities;
 mod joint;
+mod layers;
 mod lone;
 mod members;
 mod pipes;

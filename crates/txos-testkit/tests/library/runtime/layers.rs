@@ -1,0 +1,363 @@
+//! Further commands in a transaction that was kept from the library's view: each goes on where the last has ended, as
+//! if all of them were one, and each is a layer that can be undone.
+
+use rustix::process::Signal;
+use txos_testkit::rendezvous::PAUSE;
+use txos_testkit::user::User;
+use txos_testkit::wait::until;
+use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, binary, system};
+
+use super::decided::{CHANGE, PREPARE, expect_as_natively, keep, run};
+use super::processes::contained;
+use super::program::{Linked, program};
+
+/// What further commands do with what [`CHANGE`] has left.
+const FURTHER: [&str; 4] = [
+    // Of what is new: content, names, links, attributes, and what lies in new directories.
+    "set -e; echo 2 >> made/h; mkdir -p made/deep/er; echo d > made/deep/er/f; mv made made2; ln made2/h2 h3
+     chmod 600 made2/deep/er/f; setfattr -n user.second -v 2 made2/h; mv to made2/to; rm fifo; mkfifo made2/fifo",
+    // Of what is stable: a moved directory, a patched file, one with several names, one that is gone.
+    "set -e; echo y > moved/e/y; mv moved/x x; echo third >> a; chmod 640 a2; echo 11 >> log; mkdir gone; echo n > gone/g
+     setfattr -x user.first b; truncate -s 2 b; mv moved/e e2; rmdir moved; mkdir moved; mv e2 moved/",
+    // By other programs, and many files.
+    "set -e; cp -a made2 copy; tar --numeric-owner -cf - copy | tar --numeric-owner -xf - -C gone; sed -i s/third/3rd/ a; seq 300 | (cd gone; split -l 1 -)
+     python3 -c \"import os; os.rename('gone', 'g2'); os.mkdir('gone'); os.link('g2/xaa', 'gone/xaa')\"",
+    // Back again.
+    "set -e; rm -r copy g2/copy made2/deep; mv gone/xaa made2/h; rm -r gone; mv g2 gone; ln -sf gone to; touch -d @5 gone to b",
+];
+
+fn exec(lab: &Lab, id: &str, script: &str) -> Invocation {
+    lab.txos(["exec", id, "--", "sh", "-c", script])
+}
+
+fn diff(lab: &Lab, id: &str) -> String {
+    lab.txos(["diff", id]).run().expect(0).text()
+}
+
+#[test]
+fn each_goes_on_where_the_last_has_ended() {
+    // The commands read the lists of users.
+    let _stable = system::stable();
+    let lab = Lab::in_memory();
+    let native = lab.nested("native");
+    for place in [&lab, &native] {
+        let _ = place.native(PREPARE);
+    }
+    let before = Tree::of(lab.tree());
+    let id = keep(&lab, CHANGE);
+    let _ = native.native(CHANGE).expect(0);
+    for script in FURTHER {
+        let listing = "find . ! -name . ! -path './gone/x*' -printf '%p %y %m %U %s %l\\n' | sort";
+        let natively = native.native(&format!("{script}\n{listing}")).expect(0).text();
+        let inside = exec(&lab, &id, &format!("{script}\n{listing}")).run().expect(0).text();
+        let sizes_of_directories = |text: &str| -> Vec<String> {
+            let shown = text.lines().filter(|line| !line.contains(" d "));
+            shown.map(str::to_owned).collect()
+        };
+        assert_eq!(sizes_of_directories(&inside), sizes_of_directories(&natively), "{script}");
+        before.expect_same(&Tree::of(lab.tree()));
+    }
+    let layers = lab.txos(["show", &id]).run().expect(0).text();
+    assert!(layers.contains("Layers:") && layers.contains("   5  "), "{layers}");
+    let _ = lab.txos(["commit", &id]).run().expect(0).says("committed");
+    expect_as_natively(&lab, &native);
+    let _ = lab.txos(["revert", &id]).run().expect(0);
+    before.expect_same(&Tree::of(lab.tree()));
+    lab.expect_clean();
+}
+
+#[test]
+fn each_is_undone_and_redone() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let before = Tree::of(lab.tree());
+    let id = keep(&lab, CHANGE);
+    let mut seen = vec![String::new(), diff(&lab, &id)];
+    for script in FURTHER {
+        let _ = exec(&lab, &id, script).run().expect(0);
+        seen.push(diff(&lab, &id));
+    }
+    for at in (0..5).rev() {
+        let _ = lab.txos(["undo", &id]).run().expect(0).says("undone");
+        assert_eq!(diff(&lab, &id), seen[at], "at layer {at}");
+    }
+    let _ = lab.txos(["undo", &id]).run().expect(125).says("nothing to undo");
+    for at in [1, 3, 5] {
+        let _ = lab.txos(["redo", &id, "-n", if at == 1 { "1" } else { "2" }]).run().expect(0);
+        assert_eq!(diff(&lab, &id), seen[at], "at layer {at}");
+    }
+    // What is undone when another command runs is gone for good.
+    let _ = lab.txos(["undo", &id, "-n", "4"]).run().expect(0);
+    let _ = exec(&lab, &id, FURTHER[0]).run().expect(0);
+    assert_eq!(diff(&lab, &id), seen[2]);
+    let _ = lab.txos(["redo", &id]).run().expect(125).says("nothing to redo");
+    let _ = lab.txos(["undo", &id, "-n", "2"]).run().expect(0);
+    let _ = exec(&lab, &id, "echo first > first").run().expect(0);
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    assert_eq!(lab.read("first"), "first\n");
+    let _ = lab.txos(["revert", &id]).run().expect(0);
+    before.expect_same(&Tree::of(lab.tree()));
+    lab.expect_clean();
+}
+
+/// It fails, is ended, or is killed, alone or with `txos`: the transaction is as it was, and goes on.
+#[test]
+fn one_that_fails_leaves_all_as_it_was() {
+    let lab = Lab::in_memory();
+    let native = lab.nested("native");
+    for place in [&lab, &native] {
+        let _ = place.native(PREPARE);
+        let _ = place.native("mkdir child");
+    }
+    let before = Tree::of(lab.tree());
+    let id = keep(&lab, CHANGE);
+    let _ = exec(&lab, &id, FURTHER[0]).run().expect(0);
+    let _ = native.native(CHANGE).expect(0);
+    let _ = native.native(FURTHER[0]).expect(0);
+    let was = diff(&lab, &id);
+    let spoil = "rm -rf made2 gone; echo spoilt > a; echo spoilt > made2; mv moved a2; chmod 0 b";
+    let as_it_was = |done: Done, code: i32| {
+        let _ = done.expect(code).says("as it was before this command");
+        assert_eq!(diff(&lab, &id), was);
+        before.expect_same(&Tree::of(lab.tree()));
+    };
+    as_it_was(exec(&lab, &id, &format!("{spoil}; exit 3")).run(), 3);
+    as_it_was(exec(&lab, &id, &format!("{spoil}; kill -9 $$")).run(), 137);
+    as_it_was(lab.txos(["exec", &id, "--strict", "--", "sh", "-c", "kill -0 1; exit 1"]).run(), 1);
+    for whom in ["txos", "command"] {
+        let mut meeting = Rendezvous::new();
+        let running = exec(&lab, &id, &format!("{spoil}\n{PAUSE}")).meeting(&mut meeting).start();
+        assert!(meeting.arrived());
+        let of = running.pid().as_raw_nonzero();
+        let list = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap();
+        let command = list.split_whitespace().next().unwrap().parse().unwrap();
+        let command = rustix::process::Pid::from_raw(command).unwrap();
+        if whom == "txos" {
+            running.signal(Signal::KILL);
+            assert!(running.wait().killed());
+            drop(meeting);
+        } else {
+            rustix::process::kill_process(command, Signal::KILL).unwrap();
+            let _ = running.wait().expect(137);
+        }
+        until("the command has ended", || rustix::process::test_kill_process(command).is_err());
+        assert_eq!(diff(&lab, &id), was, "{whom} was killed");
+    }
+    let _ = exec(&lab, &id, FURTHER[1]).run().expect(0);
+    let _ = native.native(FURTHER[1]).expect(0);
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    expect_as_natively(&lab, &native);
+    lab.expect_clean();
+}
+
+#[test]
+fn forks_go_their_own_ways() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let before = Tree::of(lab.tree());
+    let id = keep(&lab, CHANGE);
+    let was = diff(&lab, &id);
+    let fork = |of: &str, script: &str| {
+        let words = ["exec", "-q", of, "--fork", "--", "sh", "-c", script];
+        lab.txos(words).run().expect(0).stderr.trim().to_owned()
+    };
+    let one = fork(&id, "echo one >> made/h; rm moved/x");
+    let other = fork(&one, "cat made/h > seen; test ! -e moved/x");
+    let _ =
+        lab.txos(["exec", &id, "--fork", "--", "false"]).run().expect(1).says("the fork is gone");
+    assert_eq!(diff(&lab, &id), was);
+    let _ = exec(&lab, &id, "grep -q one made/h && exit 1; echo two >> made/h").run().expect(0);
+    let _ = lab.txos(["commit", &other]).run().expect(0);
+    assert_eq!(lab.read("seen"), "h\none\n");
+    let _ = lab.txos(["revert", &other]).run().expect(0);
+    before.expect_same(&Tree::of(lab.tree()));
+    for pending in [&one, &id] {
+        let _ = lab.txos(["abort", pending]).run().expect(0);
+    }
+    lab.expect_clean();
+}
+
+/// What others have changed that a command before has changed is no ground to go on from; `rebase` runs all of them again.
+#[test]
+fn others_changes_are_conflicts() {
+    let lab = Lab::in_memory();
+    let _ = lab.native(PREPARE);
+    let id = keep(&lab, "echo more >> log; mkdir n; mv b n/b");
+    let _ = exec(&lab, &id, "wc -l < log > n/count").run().expect(0);
+    let was = diff(&lab, &id);
+    let _ = lab.native("echo other >> log");
+    let done = exec(&lab, &id, "echo third > third").run();
+    let _ = done.expect(75).says("/log").says("txos rebase").says("as it was before this command");
+    let _ = lab.txos(["commit", &id]).run().expect(75).says("/log");
+    let _ = lab.txos(["rebase", &id]).run().expect(0).says("takes the place");
+    assert_ne!(diff(&lab, "@"), was);
+    let _ = lab.txos(["commit", "@"]).run().expect(0);
+    assert_eq!((lab.read("n/count"), lab.read("n/b")), ("11\n".into(), "b\n".into()));
+    // A name that somebody else has taken meanwhile.
+    let id = keep(&lab, "echo ours > taken");
+    let _ = lab.native("echo theirs > taken");
+    let _ = exec(&lab, &id, "true").run().expect(75).says("/taken");
+    assert_eq!(lab.read("taken"), "theirs\n");
+    let _ = lab.txos(["abort", &id]).run().expect(0);
+    lab.expect_clean();
+}
+
+/// As root and as an ordinary user, where a container's rules hold.
+#[test]
+fn in_a_container() {
+    let lab = Lab::in_memory();
+    let program = program("contained", Linked::Natively);
+    for user in [None, Some(User::new())] {
+        let place = lab.nested(if user.is_some() { "users" } else { "roots" });
+        let _ = place.native("echo a > a; mkdir d; echo x > d/x; chmod -R a+rwX .");
+        if let Some(user) = &user {
+            std::os::unix::fs::chown(lab.dir(), Some(user.uid), Some(user.gid)).unwrap();
+            let _ = place.native(&format!("chown -R {}:{} .", user.uid, user.gid));
+        }
+        let runs = |words: &[&str]| match &user {
+            None => contained(&place, words),
+            Some(user) => {
+                let run = Invocation::new("env").arg(&program).arg(binary::txos()).args(words);
+                user.runs(run.dir(place.tree()))
+            }
+        };
+        let before = Tree::of(place.tree());
+        let first = "mkdir n; cp a n; mv d moved; umask 077; mkdir -m 700 own; echo o > own/o; chmod 500 own";
+        let id = runs(&["run", "--keep", "-q", "--", "sh", "-c", first]).run().expect(0).stderr;
+        let id = id.trim();
+        let script = "cat n/a moved/x own/o; chmod 700 own; echo p > own/p; chmod 500 own; rm n/a";
+        let done = runs(&["exec", id, "--", "sh", "-c", script]).run().expect(0);
+        assert_eq!(done.text(), "a\nx\no\n");
+        let _ = runs(&["undo", id]).run().expect(0);
+        let _ = runs(&["redo", id]).run().expect(0);
+        let closes = "mkdir shut; echo s > shut/s; chmod 0 shut; exit 1";
+        let _ = runs(&["exec", id, "--", "sh", "-c", closes]).run().expect(1).says("as it was");
+        let _ = runs(&["exec", id, "--", "chmod", "700", "own"]).run().expect(0);
+        before.expect_same(&Tree::of(place.tree()));
+        let _ = runs(&["commit", id]).run().expect(0);
+        assert_eq!((place.read("own/o"), place.read("own/p")), ("o\n".into(), "p\n".into()));
+        assert!(!place.path("n/a").exists() && place.path("n").exists());
+    }
+}
+
+/// What is made anew under a name of a new directory is there afterwards, whoever decides.
+#[test]
+fn made_again_in_a_new_directory() {
+    let scripts = [
+        "mkdir n; echo 1 > n/x; rm n/x; echo 2 > n/x",
+        "mkdir n; echo 1 > n/x; sed -i s/1/2/ n/x",
+        "mkdir n; echo 1 > n/x; echo 2 > n/t; mv n/t n/x; mv n n2; mv n2 n",
+        "rm -r gone; mkdir gone n; echo 1 > gone/g; sed -i s/1/2/ gone/g; ln gone/g n/x",
+        "mkdir n; echo 1 > n/x; rm n/x; ln -s ../two n/x; echo 2 > two",
+    ];
+    for script in scripts {
+        for options in [&["--keep", "-q"][..], &["--retry=0"], &["--hold-output"], &[]] {
+            let lab = Lab::in_memory();
+            let _ = lab.native(PREPARE);
+            let done = run(&lab, options, script).run().expect(0);
+            if options == ["--keep", "-q"] {
+                let _ = lab.txos(["commit", done.stderr.trim()]).run().expect(0);
+            }
+            assert_eq!(lab.read("n/x"), "2\n", "{options:?}: {script}");
+        }
+    }
+}
+
+/// A directory in which only the content of a file is changed keeps the time that others have given it meanwhile.
+#[test]
+fn others_times_of_directories_stay() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir d; echo 1 > d/n; echo 2 > d/m");
+    let time = || {
+        let meta = std::fs::metadata(lab.path("d")).unwrap();
+        std::os::unix::fs::MetadataExt::mtime(&meta)
+    };
+    let early = "touch -d @1000000000 d";
+    for (script, others, expected) in [
+        (": > d/n; truncate -s 0 d/m", "touch -d @1100000000 d", Some(1_100_000_000)),
+        (": > d/n", "touch d/other", None),
+        ("echo 4567 > d/n", "true", Some(1_000_000_000)),
+        ("touch d/t; rm d/t", "touch -d @1100000000 d", None),
+    ] {
+        let _ = lab.native(early);
+        let mut meeting = Rendezvous::new();
+        let script = format!("{script}\n{PAUSE}");
+        let running = run(&lab, &[], &script).meeting(&mut meeting).start();
+        assert!(meeting.arrived());
+        let _ = lab.native(others).expect(0);
+        let theirs = time();
+        meeting.go();
+        let _ = running.wait().expect(0);
+        match expected {
+            Some(expected) => assert_eq!(time(), expected, "{script}"),
+            None => assert!(time() >= theirs.max(1_500_000_000), "{script}"),
+        }
+        let committed = time();
+        let _ = lab.txos(["revert", "@"]).run().expect(0);
+        if expected.is_some() {
+            assert_eq!(time(), committed, "{script}, reverted");
+        }
+    }
+    lab.expect_clean();
+}
+
+/// What a program is given by its file is gone once the file is written to, and there again after a revert.
+#[test]
+fn a_write_takes_capabilities() {
+    let lab = Lab::in_memory();
+    let has = || {
+        let mut value = [0; 64];
+        rustix::fs::lgetxattr(lab.path("p"), "security.capability", &mut value).is_ok()
+    };
+    let _ = lab.native("head -c 20000 /bin/true > p; chmod 755 p");
+    let value = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::lsetxattr(lab.path("p"), "security.capability", &value, flags).unwrap();
+    for script in ["echo x >> p", "printf y | dd of=p bs=1 seek=5 conv=notrunc status=none"] {
+        let _ = run(&lab, &[], &format!("{script}; ! getfattr -n security.capability p"))
+            .run()
+            .expect(0);
+        assert!(!has(), "{script}");
+        let _ = lab.txos(["revert", "@"]).run().expect(0);
+        assert!(has(), "{script}, reverted");
+    }
+    lab.expect_clean();
+}
+
+/// Directories that their modes close to their owner are committed where `txos` can have a user namespace.
+#[test]
+fn closed_directories_of_an_ordinary_user() {
+    let user = User::new();
+    let lab = Lab::in_memory();
+    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
+        std::fs::create_dir_all(dir).unwrap();
+        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    for options in [&[][..], &["--retry=0"]] {
+        let script = "mkdir -m 555 r; mkdir -m 0 z; mkdir d; echo 1 > d/f; mkdir d/s; echo 2 > d/s/q; chmod 0 d/s; chmod 555 d";
+        let _ = user.runs(run(&lab, options, script)).run().expect(0);
+        let modes = lab.native("stat -c %a r z d d/s | paste -sd ' '").text();
+        assert_eq!(modes.trim(), "555 0 555 0");
+        let _ = lab.native("cat d/s/q").expect(0);
+        let _ = user.runs(lab.txos(["revert", "@"])).run().expect(0);
+        assert!(!lab.path("d").exists() && !lab.path("z").exists());
+    }
+}
+
+/// A path below what is open and no directory is no look at what the library has it open as.
+#[test]
+fn below_an_open_fifo_there_is_nothing() {
+    const SCRIPT: &str = "
+import os
+os.mkfifo('F'); f = os.open('F', os.O_RDWR)
+if os.fork() == 0: os._exit(0)
+os.wait()
+try: os.stat('d', dir_fd=f)
+except NotADirectoryError: print('no directory')
+";
+    let lab = Lab::in_memory();
+    std::fs::write(lab.path("below.py"), SCRIPT).unwrap();
+    let run = lab.txos(["run", "--view", "library", "--", "python3", "below.py"]);
+    assert_eq!(run.run().expect(0).text(), "no directory\n");
+    lab.expect_clean();
+}
