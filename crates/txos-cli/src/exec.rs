@@ -146,7 +146,7 @@ impl Place<'_> {
                 refused.join(", ")
             )));
         }
-        in_process::watched_again(self.app, self.args, tx.meta.durable).map(Some)
+        in_process::watched_again(self.app, self.args, tx).map(Some)
     }
 
     /// What has become of everything if nothing came of the command.

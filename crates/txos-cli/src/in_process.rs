@@ -7,9 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use txos_engine::changeset::recorded_deltas;
 use txos_engine::program::{Kind, can_be_accompanied, changes_ids, kind};
 use txos_engine::show::quoted;
+use txos_engine::store::Transaction;
 use txos_run::Leftover;
 use txos_run::library::{Entry, Library};
 
@@ -37,36 +40,93 @@ const SCRIPTS_MAX: usize = 5;
 /// What a command is watched with whose end this process is to decide about.
 pub fn watched(app: &App, args: &RunArgs) -> Result<Library, Failure> {
     let leftover = args.view.leftover.into();
-    library(app, &args.command, wishes(app, args), leftover, &args.wait)
+    let entry = entry_of(&args.command)?;
+    library(app, entry, wishes(app, args), leftover, &args.wait)
 }
 
 /// The same for one more command in a transaction that is kept.
-pub fn watched_again(app: &App, args: &ExecArgs, durable: bool) -> Result<Library, Failure> {
+pub fn watched_again(app: &App, args: &ExecArgs, tx: &Transaction) -> Result<Library, Failure> {
     let wishes = [
         (true, "goes-on"),
-        (durable, "durable"),
+        (tx.meta.durable, "durable"),
         (args.strict, "strict"),
         (app.quiet(), "quiet"),
         (hides_arguments(args.no_record_args), "hide-arguments"),
     ];
-    library(app, &args.command, asked(&wishes), args.leftover.into(), &args.wait)
+    // A program that is the same in the transaction is run at once, any other by one of ours that is in it.
+    let is_same = args.place.dir.is_none() && is_as_outside(&args.command, tx)?;
+    let (entry, before) = match is_same {
+        true => (entry_of(&args.command)?, Vec::new()),
+        false => {
+            let own = std::env::current_exe()
+                .map_err(|e| Failure::new(format!("/proc/self/exe: {e}")))?;
+            (preload()?, vec![own.into(), RUN_INSIDE.into()])
+        }
+    };
+    let library = library(app, entry, asked(&wishes), args.leftover.into(), &args.wait)?;
+    Ok(Library { goes_on: Some(before), ..library })
+}
+
+/// Whether nothing that a transaction's commands have changed decides which program a command runs, or is it.
+fn is_as_outside(command: &[OsString], tx: &Transaction) -> Result<bool, Failure> {
+    let Some(program) = command.first() else {
+        return Err(Failure::new("there is no command to run"));
+    };
+    let Some(path) = look_up(program) else { return Ok(false) };
+    let (Ok(path), Ok(file)) = (crate::paths::absolute(&path), path.canonicalize()) else {
+        return Ok(false);
+    };
+    let layers = tx.layers();
+    for delta in recorded_deltas(tx)? {
+        let Some(layer) = layers.get(delta.layer) else { continue };
+        for changed in [&delta.path, &delta.stable_path] {
+            let changed = layer.target.join(OsStr::from_bytes(changed));
+            let is_on_the_way = |path: &Path| path.starts_with(&changed);
+            let is_named_so = changed.file_name() == path.file_name();
+            if is_named_so || is_on_the_way(&path) || is_on_the_way(&file) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The first word of a command line by which this program runs another one, in a transaction.
+const RUN_INSIDE: &str = "--run-inside";
+
+/// In the transaction of a command: becomes the command, if this process was started for that.
+pub fn run_inside() -> Option<u8> {
+    let mut words = std::env::args_os().skip(1);
+    if !is_inside() || words.next()? != RUN_INSIDE {
+        return None;
+    }
+    let words: Vec<OsString> = words.collect();
+    let (program, rest) = words.split_first()?;
+    let status = exit::of_start_error(Command::new(program).args(rest).exec());
+    if let Some(why) = refusal(&status, CommitOn::Success, &words) {
+        tell(format_args!("txos: {why}"));
+    }
+    Some(of_command(&status))
+}
+
+fn entry_of(command: &[OsString]) -> Result<Entry, Failure> {
+    match command.first() {
+        Some(program) => entry(program),
+        None => Err(Failure::new("there is no command to run")),
+    }
 }
 
 fn library(
     app: &App,
-    command: &[OsString],
+    entry: Entry,
     mut words: Vec<String>,
     leftover: Leftover,
     wait: &WaitArgs,
 ) -> Result<Library, Failure> {
-    let Some(program) = command.first() else {
-        return Err(Failure::new("there is no command to run"));
-    };
-    let entry = entry(program)?;
     words.extend(leftover.word().map(str::to_owned));
     words.push(format!("wait={}", wait.seconds));
     let store = app.store_option().map(|store| crate::paths::absolute(store)).transpose()?;
-    Ok(Library { entry, words: words.join(","), store })
+    Ok(Library { entry, words: words.join(","), store, goes_on: None })
 }
 
 /// How the library gets into a command.

@@ -93,6 +93,9 @@ use crate::exit::{FAILED, Failure};
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(die_of_panic));
+    if let Some(status) = in_process::run_inside() {
+        return ExitCode::from(status);
+    }
     let cli = match help::parse(launcher::arguments(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {

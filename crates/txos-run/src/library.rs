@@ -47,6 +47,8 @@ use crate::warning::{Live, say};
 
 /// What tells the library what to do; it takes it out of the environment.
 const VARIABLE: &str = "TXOS_IN_PROCESS";
+/// Where in the transaction a command that goes on is to run, likewise.
+const DIRECTORY: &str = "TXOS_IN_PROCESS_DIRECTORY";
 
 /// How the library gets into a command.
 #[derive(Clone, Debug)]
@@ -100,6 +102,9 @@ pub struct Library {
     pub words: String,
     /// The store, if it is not the usual one.
     pub store: Option<PathBuf>,
+    /// It goes on in what was kept: its directory may be there and nowhere else, and so may its program. This runs that
+    /// program then, when it is in the transaction.
+    pub goes_on: Option<Vec<OsString>>,
 }
 
 /// Begins a transaction for a command in the library's view. Its layers are made when something is changed.
@@ -246,20 +251,28 @@ fn become_command(
             return errno.into();
         }
     }
-    let Some((program, arguments)) = options.command.split_first() else {
+    let mut words = options.command.clone();
+    if let Some(before) = &library.goes_on {
+        words.splice(0..0, before.iter().cloned());
+    }
+    let Some((program, arguments)) = words.split_first() else {
         return Errno::INVAL.into();
     };
     let (pipe, lock, id) = (pipe.as_raw_fd(), lock.as_raw_fd(), tx.id());
     let hand_over = format!("hand-over={pipe}:{lock}:{id}");
-    let words = [library.words.as_str(), &hand_over];
-    let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
+    let wishes = [library.words.as_str(), &hand_over];
+    let wishes: Vec<&str> = wishes.into_iter().filter(|words| !words.is_empty()).collect();
     let mut command = library.entry.command(program, arguments);
-    command.env(VARIABLE, words.join(",")).env("TXOS_ID", id.as_str());
+    command.env(VARIABLE, wishes.join(",")).env("TXOS_ID", id.as_str());
     if let Some(store) = &library.store {
         command.env("TXOS_STORE", store);
     }
     if let Some(directory) = &options.directory {
-        command.current_dir(directory).env("PWD", directory);
+        command.env("PWD", directory);
+        match library.goes_on {
+            Some(_) => command.env(DIRECTORY, directory),
+            None => command.current_dir(directory),
+        };
     }
     command.exec()
 }

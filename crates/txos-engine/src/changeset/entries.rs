@@ -1,6 +1,6 @@
 //! Change sets as people are shown them: one line per path, new and removed trees in full.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,21 @@ impl Side {
 pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
     let (changes, layers) = (&set.changes, &set.layers);
     let mut entries = Vec::new();
+    // Files that stay and get other content, which their new names show as well.
+    let mut changed = HashMap::new();
+    for change in changes.iter().filter(|_| set.explicit) {
+        let Some(layer) = layers.get(change.layer) else { continue };
+        let place = match &change.action {
+            Action::Data(_) => Some(staged_place(layer, &change.staged)),
+            Action::Patch(_) => super::recorded::shown_place(&change.staged)
+                .map(|place| staged_place(layer, &place))
+                .filter(|place| place.exists()),
+            _ => None,
+        };
+        if let Some(place) = place {
+            changed.insert((change.layer, &change.path[..]), (place, change.new));
+        }
+    }
     for change in changes.iter().filter(|c| c.shown) {
         let Some(layer) = layers.get(change.layer) else { continue };
         let target = |path: &[u8]| join(layer.target.as_os_str().as_bytes(), path);
@@ -74,6 +89,19 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                 source.except = moved_below(changes, change);
             }
             Action::Link { to } if set.explicit => {
+                if let Some((place, version)) = changed.get(&(change.layer, &to[..])) {
+                    let base = change.base.as_ref();
+                    entries.push(Entry {
+                        status: if base.is_some() { Status::Modified } else { Status::Added },
+                        path: path::from_bytes(&source.path),
+                        from: None,
+                        old: base.map(Side::of),
+                        new: version.as_ref().map(Side::of),
+                        old_content: source.old,
+                        new_content: Some(place.clone()),
+                    });
+                    continue;
+                }
                 source.new = Some(path::from_bytes(&target(&stable_of(changes, change.layer, to))));
             }
             Action::Link { .. } | Action::Data(_) | Action::Rewrite => {}

@@ -258,6 +258,16 @@ impl<'a> Scan<'a> {
         let new_attrs = Attrs::read(&new, &at(upper)).at("reading", self.show(&dir.path))?;
         let old_attrs = Attrs::read(&old, &at(stable)).at("reading", self.show(&dir.stable))?;
         let mut change = AttrChange::between(&old_attrs, &new_attrs);
+        if dir.path.is_empty()
+            && new.gid == rustix::process::getegid().as_raw()
+            && cant_have(old.gid)
+        {
+            // Nor can it keep a group that is none of the user's, who could not give it back either.
+            change.owner = None;
+            if new.mode & 0o7777 == (old.mode | 0o400) & 0o7777 {
+                change.mode = None;
+            }
+        }
         // A directory's mtime moves with its entries. The transaction's is the one to leave,
         // unless somebody else has touched the directory since.
         let seen = self.reads.get(&self.stable_abs(&dir.stable)).and_then(|o| match o.outcome {
@@ -689,6 +699,13 @@ impl super::links::Sink for Scan<'_> {
             strip,
         );
     }
+}
+
+/// Whether this user can't make a group that of a file.
+fn cant_have(gid: u32) -> bool {
+    !crate::rights::is_privileged_throughout()
+        && gid != rustix::process::getegid().as_raw()
+        && !rustix::process::getgroups().is_ok_and(|all| all.iter().any(|one| one.as_raw() == gid))
 }
 
 /// Notes every attribute of overlayfs on an object, to be taken off when it is published.

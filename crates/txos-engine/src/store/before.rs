@@ -286,9 +286,10 @@ impl Transaction {
         let _rights = crate::sys_owner::rights();
         let Some(was) = self.meta.before.clone() else { return Ok(()) };
         let flush = self.meta.durable;
-        self.check_places(was.savepoint)?;
-        self.forget_inside()?;
+        self.check_has_beginning(was.savepoint)?;
         let mut manifest = self.manifest(was.savepoint)?;
+        self.check_places(manifest.trees.len())?;
+        self.forget_inside()?;
         if self.meta.boot != boot_id() {
             // What the machine had not written when it went down may be older, or newer, than the change time that it had.
             let items = manifest.trees.iter_mut().flat_map(|tree| tree.values_mut());
@@ -347,27 +348,32 @@ impl Transaction {
         remove_file(&new)
     }
 
-    /// That what the transaction goes back to is there, in every store.
-    fn check_places(&self, number: u32) -> Result<()> {
-        let refused = |state: String, advice: &str| {
-            Err(Error::WrongState { id: self.id(), state, advice: advice.into() })
-        };
-        if number == 0 && !exists(&self.dir().join("saved").join("0"))? {
-            return refused(
-                "interrupted under an older txos, which saved it in another way".into(),
-                "that version takes it back to what it was; or `txos abort` it.",
-            );
+    fn check_has_beginning(&self, number: u32) -> Result<()> {
+        if number > 0 || exists(&self.dir().join("saved").join("0"))? {
+            return Ok(());
         }
-        for layer in self.layers() {
-            if !exists(&savepoint::place(&layer))? || !exists(&layer.upper)? {
-                return refused(
-                    format!(
+        Err(Error::WrongState {
+            id: self.id(),
+            state: "interrupted under an older txos, which saved it in another way".into(),
+            advice: "that version takes it back to what it was; or `txos abort` it.".into(),
+        })
+    }
+
+    /// That what the transaction goes back to is there, in the stores of all layers that it had then. (One that a
+    /// command in the library's view has added since has nothing that is named.)
+    fn check_places(&self, layers: usize) -> Result<()> {
+        for layer in self.layers().iter().take(layers) {
+            if !exists(&savepoint::place(layer))? || !exists(&layer.upper)? {
+                return Err(Error::WrongState {
+                    id: self.id(),
+                    state: format!(
                         "interrupted, and its private copies in {} are not there",
                         crate::show::quoted(&layer.store)
                     ),
-                    "mount that file system and try again; until then nothing of the transaction is \
-                     changed.",
-                );
+                    advice: "mount that file system and try again; until then nothing of the transaction is \
+                             changed."
+                        .into(),
+                });
             }
         }
         Ok(())

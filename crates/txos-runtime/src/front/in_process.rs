@@ -32,6 +32,8 @@ pub const VARIABLE: &str = "TXOS_IN_PROCESS";
 /// Its name and message for the history.
 const NAME: &str = "TXOS_IN_PROCESS_NAME";
 const MESSAGE: &str = "TXOS_IN_PROCESS_MESSAGE";
+/// The directory of the transaction in which it is to run.
+const DIRECTORY: &str = "TXOS_IN_PROCESS_DIRECTORY";
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Somebody else was first (`EX_TEMPFAIL`).
@@ -81,6 +83,8 @@ impl ReportTo {
     }
 
     fn leave(&self, ended: Ended, report: &Report) -> bool {
+        // The store's own files are to have the modes that they are made with. The program is over.
+        let _ = kernel::set_umask(0o077);
         let delivery = Delivery { ended, live: report.live_by_kind.clone() };
         delivery.leave(&self.place).inspect_err(|error| api::tell(&error.to_string())).is_ok()
     }
@@ -255,6 +259,9 @@ fn start(name: String) {
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
     label(Label { name: name_in_history, message, hides_arguments });
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        staging::run_in(directory.into_vec());
+    }
     let report = match hand_over.map(ReportTo::begin).transpose() {
         Ok(report) => report,
         Err(failure) => {
@@ -353,7 +360,7 @@ fn forget_environment(first: bool) {
         first.then(|| &*Box::leak(CString::from(VIEW).into_boxed_c_str()));
     change_environment(|text| {
         let is = |name: &str| program::value(text.to_bytes(), name).is_some();
-        if [VARIABLE, NAME, MESSAGE, client::VARIABLE].into_iter().any(is)
+        if [VARIABLE, NAME, MESSAGE, DIRECTORY, client::VARIABLE].into_iter().any(is)
             || first && is("TXOS_VIEW")
         {
             // In place of one of them.

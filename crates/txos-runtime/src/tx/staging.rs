@@ -53,6 +53,19 @@ static GIVEN: Mutex<Option<(TxId, OwnedFd)>> = Mutex::new(None);
 /// There is one: it is that process's to discard.
 static GIVEN_ID: OnceLock<TxId> = OnceLock::new();
 
+/// The directory in which a command that goes on is to run.
+static DIRECTORY: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Says in which directory of the transaction this process's command is to run.
+pub fn run_in(directory: Vec<u8>) {
+    let _ = DIRECTORY.set(directory);
+}
+
+/// The directory that was asked for.
+pub fn asked_directory() -> Option<Vec<u8>> {
+    DIRECTORY.get().cloned()
+}
+
 /// Says which transaction in the store is that of this process's command, and hands on its lock.
 pub fn given(id: TxId, lock: OwnedFd) {
     *GIVEN.lock().unwrap_or_else(PoisonError::into_inner) = Some((id, lock));
@@ -123,12 +136,13 @@ impl Tx {
     pub fn in_the_store<T>(&mut self, f: impl FnOnce(&mut Tx) -> T) -> T {
         let mask = self.umask();
         let real = self.process.umask_was.unwrap_or(mask);
-        if real & 0o700 == 0 {
+        // The process that serves others has now one's mask, now another's.
+        if real & 0o700 == 0 && self.process.space.is_none() {
             return f(self);
         }
-        super::kernel::set_umask(0o077);
+        let was = super::kernel::set_umask(0o077);
         let done = f(self);
-        super::kernel::set_umask(real);
+        super::kernel::set_umask(was);
         done
     }
 

@@ -57,6 +57,7 @@ impl Tx {
         let (reads, deltas) = (reads.map_err(failed)?, deltas.map_err(failed)?);
         self.locks.reads = reads;
         self.ready().map_err(|errno| broken(b"/", errno))?;
+        let here = kernel::working_directory();
         self.take_up_layers()?;
         let found = self.find_changed(&deltas)?;
         self.take_names_away(&deltas, &found)?;
@@ -66,29 +67,64 @@ impl Tx {
             if let Some(object) = &found.object {
                 let done = self.change_in_place(delta, object.node);
                 done.map_err(|errno| self.not_taken_up(delta, errno))?;
+                // What was granted on the way here was so by the rights from before.
+                self.tree.forget_permissions(object.node);
             }
         }
         // Names that came have moved the times of new directories.
         for (id, mtime) in dressed {
             self.tree.nodes[id].stat.mtime = mtime;
         }
-        Ok(())
+        self.enter_directory(here)
+    }
+
+    /// The command runs in the directory that its working directory's path leads to in the transaction, or in the one that
+    /// was asked for.
+    fn enter_directory(&mut self, here: Sys<Vec<u8>>) -> Result<(), Failure> {
+        let asked = super::staging::asked_directory();
+        let Some(path) = asked.clone().or(here.ok()) else { return Ok(()) };
+        let is_kernels = |tx: &Tx, id: Id| {
+            let real = kernel::statx(libc::AT_FDCWD, b".", 0).map(|stat| stat.id);
+            let stable = tx.tree.nodes[id].stable.as_ref();
+            stable.is_some_and(|stable| Ok(stable.stat.id) == real)
+        };
+        let entered = self.object(libc::AT_FDCWD, &path, 0).and_then(|object| match object {
+            super::attrs::Object::Node(id) if is_kernels(self, id) => {
+                self.tree.cwd = Some(id);
+                Ok(0)
+            }
+            // What is not versioned is as the kernel has it.
+            super::attrs::Object::Live(_) if asked.is_none() => Ok(0),
+            object => self.chdir(object),
+        });
+        entered.map(drop).map_err(|errno| {
+            self.doom.take().unwrap_or_else(|| Failure {
+                reason: reason::FAILED,
+                errno: errno.raw_os_error(),
+                what: format!(
+                    "entering the working directory {} in the transaction failed: {}",
+                    txos_engine::show::quoted_bytes(&path),
+                    std::io::Error::from(errno)
+                ),
+                ..Failure::default()
+            })
+        })
     }
 
     /// Where a change is, for people.
-    fn shown(&self, delta: &Delta) -> Vec<u8> {
-        let point = self.copies.layers.get(delta.layer).map_or(&b"/"[..], |layer| &layer.point);
-        join(point, &delta.stable_path)
+    fn shown(&self, layer: usize, path: &[u8]) -> Vec<u8> {
+        let point = self.copies.layers.get(layer).map_or(&b"/"[..], |layer| &layer.point);
+        join(point, path)
     }
 
-    /// Somebody else has changed what a command of the transaction had changed.
-    fn was_changed(&self, delta: &Delta) -> Failure {
-        let path = self.shown(delta);
+    /// Somebody else has changed what a command of the transaction had changed, or what is on the way there.
+    fn was_changed(&self, layer: usize, path: &[u8]) -> Failure {
+        let path = self.shown(layer, path);
         Failure {
             reason: reason::CONFLICT,
             errno: libc::ECANCELED,
             what: format!(
-                "{}: it was changed after the transaction was kept (`txos rebase` runs its commands again)",
+                "{}: it, or the way to it, was changed after the transaction was kept (`txos rebase` runs its commands again)",
                 txos_engine::show::quoted_bytes(&path)
             ),
             path,
@@ -97,7 +133,8 @@ impl Tx {
     }
 
     fn not_taken_up(&mut self, delta: &Delta, errno: Errno) -> Failure {
-        self.doom.take().unwrap_or_else(|| broken(&self.shown(delta), errno))
+        let path = self.shown(delta.layer, &delta.path);
+        self.doom.take().unwrap_or_else(|| broken(&path, errno))
     }
 
     /// What is at a name now, whoever may look there.
@@ -176,7 +213,7 @@ impl Tx {
             let stable = self.tree.nodes[found.node].stable.as_ref();
             stable.is_some_and(|stable| is_still(&stable.stat.version(), version))
         };
-        found.filter(is_it).ok_or_else(|| self.was_changed(delta))
+        found.filter(is_it).ok_or_else(|| self.was_changed(delta.layer, path))
     }
 
     /// What is moved, replaced or removed goes from its name.
@@ -224,7 +261,7 @@ impl Tx {
             let given = self.give_name(delta, found, &mut links, dressed);
             match given {
                 Ok(true) => {}
-                Ok(false) => return Err(self.was_changed(delta)),
+                Ok(false) => return Err(self.was_changed(delta.layer, &delta.path)),
                 Err(errno) => return Err(self.not_taken_up(delta, errno)),
             }
         }

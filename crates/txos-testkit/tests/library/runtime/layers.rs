@@ -68,6 +68,7 @@ fn each_goes_on_where_the_last_has_ended() {
 
 #[test]
 fn each_is_undone_and_redone() {
+    let _stable = system::stable();
     let lab = Lab::in_memory();
     let _ = lab.native(PREPARE);
     let before = Tree::of(lab.tree());
@@ -103,6 +104,7 @@ fn each_is_undone_and_redone() {
 /// It fails, is ended, or is killed, alone or with `txos`: the transaction is as it was, and goes on.
 #[test]
 fn one_that_fails_leaves_all_as_it_was() {
+    let _stable = system::stable();
     let lab = Lab::in_memory();
     let native = lab.nested("native");
     for place in [&lab, &native] {
@@ -152,6 +154,7 @@ fn one_that_fails_leaves_all_as_it_was() {
 
 #[test]
 fn forks_go_their_own_ways() {
+    let _stable = system::stable();
     let lab = Lab::in_memory();
     let _ = lab.native(PREPARE);
     let before = Tree::of(lab.tree());
@@ -180,6 +183,7 @@ fn forks_go_their_own_ways() {
 /// What others have changed that a command before has changed is no ground to go on from; `rebase` runs all of them again.
 #[test]
 fn others_changes_are_conflicts() {
+    let _stable = system::stable();
     let lab = Lab::in_memory();
     let _ = lab.native(PREPARE);
     let id = keep(&lab, "echo more >> log; mkdir n; mv b n/b");
@@ -243,6 +247,7 @@ fn in_a_container() {
 /// What is made anew under a name of a new directory is there afterwards, whoever decides.
 #[test]
 fn made_again_in_a_new_directory() {
+    let _stable = system::stable();
     let scripts = [
         "mkdir n; echo 1 > n/x; rm n/x; echo 2 > n/x",
         "mkdir n; echo 1 > n/x; sed -i s/1/2/ n/x",
@@ -266,6 +271,7 @@ fn made_again_in_a_new_directory() {
 /// A directory in which only the content of a file is changed keeps the time that others have given it meanwhile.
 #[test]
 fn others_times_of_directories_stay() {
+    let _stable = system::stable();
     let lab = Lab::in_memory();
     let _ = lab.native("mkdir d; echo 1 > d/n; echo 2 > d/m");
     let time = || {
@@ -304,6 +310,7 @@ fn others_times_of_directories_stay() {
 /// What a program is given by its file is gone once the file is written to, and there again after a revert.
 #[test]
 fn a_write_takes_capabilities() {
+    let _stable = system::stable();
     let lab = Lab::in_memory();
     let has = || {
         let mut value = [0; 64];
@@ -359,5 +366,125 @@ except NotADirectoryError: print('no directory')
     std::fs::write(lab.path("below.py"), SCRIPT).unwrap();
     let run = lab.txos(["run", "--view", "library", "--", "python3", "below.py"]);
     assert_eq!(run.run().expect(0).text(), "no directory\n");
+    lab.expect_clean();
+}
+
+/// A further command runs in the directory that its path leads to in the transaction, and nothing that it does there is live.
+#[test]
+fn in_the_directory_that_the_transaction_has_there() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir -p d p/d; echo g > d/g; echo g > p/d/g");
+    let before = Tree::of(lab.tree());
+    let within =
+        |id: &str, dir: &str, script: &str| exec(&lab, id, script).dir(lab.path(dir)).run();
+    let id = keep(&lab, "mv d e; mkdir d; echo q > d/q; mv p p2");
+    let done = within(&id, "d", "ls; rm -f g q; echo n > n; (pwd)").expect(0);
+    assert_eq!(done.text(), format!("q\n{}\n", lab.path("d").display()));
+    let _ = within(&id, "p/d", "echo live > g")
+        .expect(125)
+        .says("working directory")
+        .says("stays pending");
+    let to = |dir: &str| {
+        ["exec", &id, "--dir", dir, "--", "sh", "-c", "cat g; echo two > g; (pwd)"]
+            .map(str::to_owned)
+    };
+    let done = lab.txos(to("p2/d")).run().expect(0);
+    assert_eq!(done.text(), format!("g\n{}\n", lab.path("p2/d").display()));
+    let _ = lab.txos(to("p/d")).run().expect(125).says("working directory");
+    let fork = ["exec", "--fork", &id, "--", "rm", "-f", "g"];
+    let _ = lab.txos(fork).dir(lab.path("d")).run().expect(0);
+    before.expect_same(&Tree::of(lab.tree()));
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    assert_eq!(
+        (lab.read("d/n"), lab.read("e/g"), lab.read("p2/d/g")),
+        ("n\n".into(), "g\n".into(), "two\n".into())
+    );
+    let _ = lab.txos(["abort", "--all"]).run();
+}
+
+/// What the commands before have made can be run, as natively.
+#[test]
+fn programs_of_the_transaction_run() {
+    let lab = Lab::in_memory();
+    let make = "printf '#!/bin/sh\\necho s $0 $1\\n' > s; chmod 755 s; cp /bin/echo t; mkdir bin; cp s bin/of-the-path; ln -s t u";
+    let id = keep(&lab, make);
+    let path = format!("{}:{}", lab.path("bin").display(), std::env::var("PATH").unwrap());
+    let runs =
+        |words: &[&str]| lab.txos(["exec", &id, "--"].iter().chain(words)).env("PATH", &path).run();
+    assert_eq!(runs(&["./s", "1"]).expect(0).text(), "s ./s 1\n");
+    assert_eq!(runs(&["./u", "t"]).expect(0).text(), "t\n");
+    let by_path = format!("s {} 2\n", lab.path("bin/of-the-path").display());
+    assert_eq!(runs(&["of-the-path", "2"]).expect(0).text(), by_path);
+    let _ = runs(&["./none"]).expect(127).says("command not found");
+    let _ = runs(&["./bin"]).expect(126);
+    let _ = runs(&["rm", "s"]).expect(0);
+    let _ = runs(&["./s"]).expect(127);
+    let _ = lab.txos(["abort", &id]).run().expect(0);
+    lab.expect_clean();
+}
+
+/// A command that is the first to change something of a file system, and fails, leaves the transaction as it was.
+#[test]
+fn a_file_system_that_only_a_failed_command_changed() {
+    let lab = Lab::in_memory();
+    let id = keep(&lab, "true");
+    let _ = exec(&lab, &id, "echo n > n; exit 1").run().expect(1).says("as it was");
+    let _ = exec(&lab, &id, "echo n > n").run().expect(0);
+    let _ = exec(&lab, &id, "echo m > m; kill -9 $$").run().expect(137).says("as it was");
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    assert!(lab.path("n").exists() && !lab.path("m").exists());
+    lab.expect_clean();
+}
+
+/// Who has taken a right from himself does not have it in the next command either.
+#[test]
+fn rights_that_a_command_took_are_gone() {
+    let user = User::new();
+    let lab = Lab::in_memory();
+    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
+        std::fs::create_dir_all(dir).unwrap();
+        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    let prepare = "mkdir -p t/d/a; echo g > t/g";
+    let _ = user.runs(Invocation::shell(prepare).dir(lab.tree())).run().expect(0);
+    let first = "echo 1 > t/d/a/x; chmod 444 t";
+    let id = user.runs(run(&lab, &["--keep", "-q"], first)).run().expect(0).stderr;
+    let script = "! cat t/g && ! sh -c 'echo x >> t/g' && ! rm -r t/d/a && chmod 755 t && cat t/g";
+    assert_eq!(user.runs(exec(&lab, id.trim(), script)).run().expect(0).text(), "g\n");
+    let _ = user.runs(lab.txos(["abort", id.trim()])).run().expect(0);
+}
+
+/// Whatever a process's umask takes from files, it takes nothing from those of the store.
+#[test]
+fn a_umask_takes_nothing_from_the_store() {
+    let user = User::new();
+    let lab = Lab::in_memory();
+    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
+        std::fs::create_dir_all(dir).unwrap();
+        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    for (script, name) in [("(umask 777; echo x > a)", "a"), ("umask 777; : > b; true | true", "b")]
+    {
+        for options in [&[][..], &["--retry=0"]] {
+            let _ = user.runs(run(&lab, options, script)).run().expect(0);
+            let meta = std::fs::symlink_metadata(lab.path(name)).unwrap();
+            assert_eq!(std::os::unix::fs::MetadataExt::mode(&meta) & 0o7777, 0, "{script}");
+            let _ = user.runs(lab.txos(["revert", "@"])).run().expect(0);
+        }
+    }
+}
+
+/// A new name of a file of which a few bytes are changed shows what it will hold.
+#[test]
+fn a_link_of_a_changed_file_is_shown() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo hi > f; chmod 644 f");
+    let id = keep(&lab, "echo more >> f; ln f ff");
+    let shown = diff(&lab, &id);
+    assert!(
+        shown.contains("new file mode 100644") && shown.matches("+more").count() == 2,
+        "{shown}"
+    );
+    let _ = lab.txos(["abort", &id]).run().expect(0);
     lab.expect_clean();
 }
