@@ -109,6 +109,14 @@ pub(crate) fn without<T>(look: impl FnOnce() -> T) -> T {
     seen
 }
 
+/// Looks at something as its owner within [`without`]: what the transaction itself has closed to its user.
+pub(crate) fn nevertheless<T>(look: impl FnOnce() -> T) -> T {
+    let suspended = STATE.with_borrow_mut(|state| std::mem::take(&mut state.suspended));
+    let seen = look();
+    STATE.with_borrow_mut(|state| state.suspended = suspended);
+    seen
+}
+
 /// An argument of a call.
 pub(crate) enum Arg<'a> {
     Fd(BorrowedFd<'a>),

@@ -454,6 +454,50 @@ fn rights_that_a_command_took_are_gone() {
     let _ = user.runs(lab.txos(["abort", id.trim()])).run().expect(0);
 }
 
+/// Who lists a directory and closes it to himself has not changed what he depends on.
+#[test]
+fn a_directory_that_is_listed_and_closed() {
+    let user = User::new();
+    let lab = Lab::in_memory();
+    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
+        std::fs::create_dir_all(dir).unwrap();
+        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    for options in [
+        &["run", "--view=library"][..],
+        &["run", "--view=library", "--retry=0"],
+        &["run", "--view=overlay"],
+    ] {
+        let prepare = "mkdir d; echo 1 > d/f";
+        let _ = user.runs(Invocation::shell(prepare).dir(lab.tree())).run().expect(0);
+        let words = options.iter().chain(&["--", "sh", "-c", "ls d; chmod 0 d"]);
+        let _ = user.runs(lab.txos(words)).run().expect(0);
+        assert_eq!(lab.native("stat -c %a d").text(), "0\n", "{options:?}");
+        let _ = lab.native("rm -r d");
+    }
+}
+
+/// An ordinary user's directory of another group keeps that, whatever is made in it.
+#[test]
+fn a_directory_of_another_group_keeps_it() {
+    let user = User::new();
+    let lab = Lab::in_memory();
+    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
+        std::fs::create_dir_all(dir).unwrap();
+        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    // The top of what is the user's.
+    std::os::unix::fs::chown(lab.dir(), Some(user.uid), Some(0)).unwrap();
+    for view in ["overlay", "library"] {
+        let words = ["run", "--view", view, "--", "mkdir", view];
+        let _ = user.runs(lab.txos(words).dir(lab.dir())).run().expect(0);
+        assert!(lab.dir().join(view).exists());
+        let meta = std::fs::metadata(lab.dir()).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::gid(&meta), 0, "{view}");
+        let _ = user.runs(lab.txos(["revert", "@"])).run().expect(0);
+    }
+}
+
 /// Whatever a process's umask takes from files, it takes nothing from those of the store.
 #[test]
 fn a_umask_takes_nothing_from_the_store() {
