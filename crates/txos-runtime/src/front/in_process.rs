@@ -278,17 +278,15 @@ fn start(name: String) {
     let command = Command { name, quiet, report, kills_left };
     if let Err(errno) = session::outermost(here(), Regs::default(), plan, Some(command)) {
         // SAFETY: the words stay until the thread's next call.
-        let words = unsafe { CStr::from_ptr(api::txos_strerror()) }.to_string_lossy();
+        let words = unsafe { CStr::from_ptr(api::txos_strerror()) }.to_string_lossy().into_owned();
         let ended = match errno {
-            libc::ECANCELED => Ended::Conflict { path: Vec::new(), what: words.into(), pid: 0 },
-            _ => Ended::Stopped(words.into()),
+            libc::ECANCELED => Ended::Conflict { path: Vec::new(), what: words.clone(), pid: 0 },
+            _ => Ended::Stopped(words.clone()),
         };
         let delivery = Delivery { ended, live: Vec::new() };
-        if !place.is_some_and(|place| delivery.leave(&place).is_ok()) {
-            let (Ended::Conflict { what, .. } | Ended::Stopped(what)) = delivery.ended else {
-                unreachable!("it has not ended well")
-            };
-            api::tell(&what);
+        let is_told = place.is_some_and(|place| delivery.leave(&place).is_ok());
+        if !is_told {
+            api::tell(&words);
         }
         // SAFETY: the process ends.
         unsafe { libc::_exit(FAILED) };
