@@ -48,6 +48,11 @@ pub fn exec(app: &App, args: &ExecArgs) -> Result<u8, Failure> {
         }
     };
     let reads = tx.load_reads()?;
+    let directory = match (&library, &args.place.dir) {
+        // Where that leads is the transaction's to say.
+        (Some(_), Some(dir)) => Some(crate::paths::absolute(dir)?),
+        _ => directory,
+    };
     let options = RunOptions {
         command: args.command.clone(),
         hide_arguments: crate::run::hides_arguments(args.no_record_args),

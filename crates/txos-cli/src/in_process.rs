@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use txos_engine::changeset::recorded_deltas;
+use txos_engine::changeset::{What, recorded_deltas};
 use txos_engine::program::{Kind, can_be_accompanied, changes_ids, kind};
 use txos_engine::show::quoted;
 use txos_engine::store::Transaction;
@@ -79,7 +79,11 @@ fn is_as_outside(command: &[OsString], tx: &Transaction) -> Result<bool, Failure
     let layers = tx.layers();
     for delta in recorded_deltas(tx)? {
         let Some(layer) = layers.get(delta.layer) else { continue };
-        for changed in [&delta.path, &delta.stable_path] {
+        let from = match &delta.what {
+            What::Move { from, .. } => Some(from),
+            _ => None,
+        };
+        for changed in [&delta.path, &delta.stable_path].into_iter().chain(from) {
             let changed = layer.target.join(OsStr::from_bytes(changed));
             let is_on_the_way = |path: &Path| path.starts_with(&changed);
             let is_named_so = changed.file_name() == path.file_name();

@@ -891,9 +891,20 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
             if !is(&at_target, &op.base) || at_target == op.base {
                 return Ok(());
             }
-            let back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
-            if let Some(base) = &op.base {
-                change_back(target, base, &back).map_err(|e| io("undoing", e))?;
+            let mut back = inplace::still_ours(target, change).map_err(|e| io("looking at", e))?;
+            let Some(base) = &op.base else { return Ok(()) };
+            match change_back(target, base, &back) {
+                // Nobody's later commits are to fail for that.
+                Err(Errno::PERM) if back.owner.is_some() => {
+                    back.owner = None;
+                    change_back(target, base, &back).map_err(|e| io("undoing", e))?;
+                    notes.push(format!(
+                        "{} keeps the group that it was given: only root can give it back to group {}",
+                        crate::show::quoted_bytes(&plan.target_path(op)),
+                        base.gid
+                    ));
+                }
+                done => done.map_err(|e| io("undoing", e))?,
             }
         }
     }

@@ -700,7 +700,14 @@ impl<'a> Restore<'a> {
             let correct = || -> Sys<()> {
                 let dir = sys::open_dir_beneath(self.top.as_fd(), path)?;
                 let now = stat_at(dir.as_fd(), b"", AtFlags::EMPTY_PATH)?;
-                if item.is(&now) { Ok(()) } else { attributes(dir.as_fd(), b"", item) }
+                if item.is(&now) {
+                    return Ok(());
+                }
+                if now.mode & 0o700 != 0o700 {
+                    // While its mode closes it, not every attribute can be set. It gets the mode last.
+                    sys::chmod(dir.as_fd(), now.mode & 0o7777 | 0o700)?;
+                }
+                attributes(dir.as_fd(), b"", item)
             };
             correct().at("taking back", self.shown(path))?;
         }

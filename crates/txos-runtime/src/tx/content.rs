@@ -314,7 +314,9 @@ impl Tx {
         (to, path): (i32, &[u8]),
         empty: bool,
     ) -> Sys<()> {
-        if !empty {
+        if empty {
+            self.drop_capabilities(id)?;
+        } else {
             self.fill_unread(id)?;
             let from = match kernel::open_file_at(libc::AT_FDCWD, from_path, libc::O_CLOEXEC) {
                 Ok(from) => from,

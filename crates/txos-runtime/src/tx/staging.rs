@@ -402,7 +402,7 @@ impl Tx {
             return Ok((self.layer(mnt)?, path));
         }
         let (layer, path) = self.staged_path(mnt)?;
-        super::kernel::as_owner(|| super::kernel::mkdir(&path, 0o700))?;
+        super::kernel::as_owner(|| self.in_the_store(|_| super::kernel::mkdir(&path, 0o700)))?;
         self.tree.nodes[dir].dir_mut()?.staged = Some(path.clone());
         Ok((layer, path))
     }

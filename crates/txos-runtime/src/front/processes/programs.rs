@@ -162,6 +162,8 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                 let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::NOEXEC);
                 if arguments.is_empty() {
                     arguments.push(text(&called)?);
+                    // The kernel would call it by the path that it runs, and there may be something else in the transaction.
+                    all_stable &= first.as_ref().is_some_and(|path| path.to_bytes() == given);
                 }
                 let mut before = vec![text(&interpreter)?];
                 if !argument.is_empty() {

@@ -30,6 +30,16 @@ fn exec(lab: &Lab, id: &str, script: &str) -> Invocation {
     lab.txos(["exec", id, "--", "sh", "-c", script])
 }
 
+/// A place of an ordinary user.
+fn lab_of(user: &User) -> Lab {
+    let lab = Lab::in_memory();
+    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
+        std::fs::create_dir_all(dir).unwrap();
+        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
+    }
+    lab
+}
+
 fn diff(lab: &Lab, id: &str) -> String {
     lab.txos(["diff", id]).run().expect(0).text()
 }
@@ -320,7 +330,9 @@ fn a_write_takes_capabilities() {
     let value = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::lsetxattr(lab.path("p"), "security.capability", &value, flags).unwrap();
-    for script in ["echo x >> p", "printf y | dd of=p bs=1 seek=5 conv=notrunc status=none"] {
+    for script in
+        ["echo x >> p", "printf y | dd of=p bs=1 seek=5 conv=notrunc status=none", ": > p"]
+    {
         let _ = run(&lab, &[], &format!("{script}; ! getfattr -n security.capability p"))
             .run()
             .expect(0);
@@ -335,11 +347,7 @@ fn a_write_takes_capabilities() {
 #[test]
 fn closed_directories_of_an_ordinary_user() {
     let user = User::new();
-    let lab = Lab::in_memory();
-    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
-        std::fs::create_dir_all(dir).unwrap();
-        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
-    }
+    let lab = lab_of(&user);
     for options in [&[][..], &["--retry=0"]] {
         let script = "mkdir -m 555 r; mkdir -m 0 z; mkdir d; echo 1 > d/f; mkdir d/s; echo 2 > d/s/q; chmod 0 d/s; chmod 555 d";
         let _ = user.runs(run(&lab, options, script)).run().expect(0);
@@ -406,6 +414,7 @@ fn in_the_directory_that_the_transaction_has_there() {
 #[test]
 fn programs_of_the_transaction_run() {
     let lab = Lab::in_memory();
+    let _ = lab.native("cp /bin/echo stable; mkdir from; ln -s from l");
     let make = "printf '#!/bin/sh\\necho s $0 $1\\n' > s; chmod 755 s; cp /bin/echo t; mkdir bin; cp s bin/of-the-path; ln -s t u";
     let id = keep(&lab, make);
     let path = format!("{}:{}", lab.path("bin").display(), std::env::var("PATH").unwrap());
@@ -419,6 +428,14 @@ fn programs_of_the_transaction_run() {
     let _ = runs(&["./bin"]).expect(126);
     let _ = runs(&["rm", "s"]).expect(0);
     let _ = runs(&["./s"]).expect(127);
+    // One from before that is elsewhere now.
+    let _ = runs(&["mv", "stable", "moved"]).expect(0);
+    let _ = runs(&["./stable"]).expect(127);
+    assert_eq!(runs(&["./moved", "m"]).expect(0).text(), "m\n");
+    let linked = ["exec", "--dir", "l", &id, "--", "/bin/pwd"];
+    let _ = runs(&["sh", "-c", "mkdir to; ln -sfn to l"]).expect(0);
+    let to = format!("{}\n", lab.path("to").display());
+    assert_eq!(lab.txos(linked).run().expect(0).text(), to);
     let _ = lab.txos(["abort", &id]).run().expect(0);
     lab.expect_clean();
 }
@@ -440,11 +457,7 @@ fn a_file_system_that_only_a_failed_command_changed() {
 #[test]
 fn rights_that_a_command_took_are_gone() {
     let user = User::new();
-    let lab = Lab::in_memory();
-    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
-        std::fs::create_dir_all(dir).unwrap();
-        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
-    }
+    let lab = lab_of(&user);
     let prepare = "mkdir -p t/d/a; echo g > t/g";
     let _ = user.runs(Invocation::shell(prepare).dir(lab.tree())).run().expect(0);
     let first = "echo 1 > t/d/a/x; chmod 444 t";
@@ -458,11 +471,7 @@ fn rights_that_a_command_took_are_gone() {
 #[test]
 fn a_directory_that_is_listed_and_closed() {
     let user = User::new();
-    let lab = Lab::in_memory();
-    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
-        std::fs::create_dir_all(dir).unwrap();
-        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
-    }
+    let lab = lab_of(&user);
     for options in [
         &["run", "--view=library"][..],
         &["run", "--view=library", "--retry=0"],
@@ -481,11 +490,7 @@ fn a_directory_that_is_listed_and_closed() {
 #[test]
 fn a_directory_of_another_group_keeps_it() {
     let user = User::new();
-    let lab = Lab::in_memory();
-    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
-        std::fs::create_dir_all(dir).unwrap();
-        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
-    }
+    let lab = lab_of(&user);
     // The top of what is the user's.
     std::os::unix::fs::chown(lab.dir(), Some(user.uid), Some(0)).unwrap();
     for view in ["overlay", "library"] {
@@ -502,11 +507,7 @@ fn a_directory_of_another_group_keeps_it() {
 #[test]
 fn a_umask_takes_nothing_from_the_store() {
     let user = User::new();
-    let lab = Lab::in_memory();
-    for dir in [lab.dir(), lab.tree(), lab.store(), lab.realm()] {
-        std::fs::create_dir_all(dir).unwrap();
-        std::os::unix::fs::chown(dir, Some(user.uid), Some(user.gid)).unwrap();
-    }
+    let lab = lab_of(&user);
     for (script, name) in [("(umask 777; echo x > a)", "a"), ("umask 777; : > b; true | true", "b")]
     {
         for options in [&[][..], &["--retry=0"]] {
@@ -531,4 +532,49 @@ fn a_link_of_a_changed_file_is_shown() {
     );
     let _ = lab.txos(["abort", &id]).run().expect(0);
     lab.expect_clean();
+}
+
+/// A script that was moved or linked in the transaction is run, and not what is at the name that it had.
+#[test]
+fn scripts_are_those_that_their_names_are_of() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("printf '#!/bin/sh\\necho old $0\\n' > s; chmod 755 s; mkdir d; cp s d/s");
+    let new =
+        |name: &str| format!("printf '#!/bin/sh\\necho new $0\\n' > {name}; chmod 755 {name}");
+    for (script, expected) in [
+        (format!("mv s t; {}; ./t; ./s", new("s")), "old ./t\nnew ./s\n"),
+        ("ln s t; sed -i s/old/new/ s; ./t; ./s".to_owned(), "old ./t\nnew ./s\n"),
+        (format!("mv d e; mkdir d; {}; e/s; d/s", new("d/s")), "old e/s\nnew d/s\n"),
+        ("mv s t; ./t; cd d; ./s; ../t".to_owned(), "old ./t\nold ./s\nold ../t\n"),
+    ] {
+        let done = run(&lab, &[], &format!("{script}; exit 3")).run().expect(3);
+        assert_eq!(done.text(), expected, "{script}");
+    }
+    lab.expect_clean();
+}
+
+/// A new directory that its mode closes, and that has a default ACL, is taken back like any other.
+#[test]
+fn a_closed_directory_with_a_default_list_is_taken_back() {
+    let user = User::new();
+    let lab = lab_of(&user);
+    let id = user.runs(run(&lab, &["--keep", "-q"], "mkdir -m 444 n")).run().expect(0).stderr;
+    let id = id.trim();
+    let runs = |words: &[&str]| user.runs(lab.txos(words)).run();
+    let _ = runs(&["exec", id, "--", "setfacl", "-d", "-m", "g:495:rx", "n"]).expect(0);
+    let _ = runs(&["exec", id, "--", "touch", "q"]).expect(0);
+    let _ = runs(&["undo", id]).expect(0);
+    let _ = runs(&["exec", id, "--", "sh", "-c", "touch q; exit 1"]).expect(1).says("as it was");
+    let _ = runs(&["redo", id]).expect(0);
+    let _ = runs(&["commit", id]).expect(0);
+    assert!(lab.native("getfacl n").text().contains("default:group:495:r-x"));
+}
+
+/// Directories that a process makes with a file mode mask that takes all rights are made as natively.
+#[test]
+fn directories_under_a_umask_that_takes_all() {
+    let user = User::new();
+    let lab = lab_of(&user);
+    let _ = user.runs(run(&lab, &[], "(umask 777; mkdir -p a/b); mkdir c")).run().expect(0);
+    assert_eq!(lab.native("stat -c %a a a/b c | paste -sd ' '").text(), "300 0 755\n");
 }
