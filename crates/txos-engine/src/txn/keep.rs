@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::changeset::{Counts, RunningLayer};
+use crate::changeset::{Counts, DELTAS, RunningLayer};
 use crate::commit::{Phase, Progress};
 use crate::error::{Context, Result};
 use crate::object::FileKind;
@@ -51,6 +51,15 @@ pub fn keep(
         };
         if !flushed {
             flush_layers(tx)?;
+        }
+    }
+    if flush && tx.meta.recorded {
+        // The command's process has written them, and left it to the record to say that they are there.
+        for name in [DELTAS, "reads"] {
+            let path = tx.dir().join(name);
+            let file = sys::open(path.as_os_str().as_encoded_bytes(), OFlags::RDONLY, 0);
+            let flushed = file.and_then(|file| sys::fdatasync(file.as_fd()));
+            flushed.at("flushing", &path)?;
         }
     }
     if let Some(layer) = layer {
