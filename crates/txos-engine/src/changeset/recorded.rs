@@ -23,10 +23,9 @@ use crate::sys;
 use crate::sys_tree::OpenTree;
 use crate::version::stat_at;
 
-/// The file in the transaction's directory.
-pub(crate) const NAME: &str = "deltas";
-const MAGIC: &[u8; 8] = b"TXOSDLTA";
-const FORMAT: u32 = 1;
+const NAME: &str = store::DELTAS;
+const MAGIC: &[u8; 8] = store::DELTAS_MAGIC;
+const FORMAT: u32 = store::DELTAS_FORMAT;
 
 /// The largest file that is written out as it will be, for those who look at the transaction, in bytes.
 const SHOWN_MAX: u64 = 16 << 20;
@@ -78,11 +77,6 @@ fn sealed(deltas: &[Delta]) -> Result<Vec<u8>> {
     let body = postcard::to_stdvec(deltas)
         .map_err(|e| Error::io("encoding", NAME, std::io::Error::other(e)))?;
     Ok(codec::seal(MAGIC, FORMAT, &body))
-}
-
-/// The file of a transaction that changes nothing.
-pub(crate) fn no_deltas() -> Result<Vec<u8>> {
-    sealed(&[])
 }
 
 /// Removes the patches that an earlier command's record named: this one's are written anew. (A savepoint has copies.)
@@ -153,4 +147,15 @@ pub(super) fn recorded(dir: &Path) -> Result<Vec<Delta>> {
     let (_, body) = codec::open(&bytes, MAGIC, "a list of changes", FORMAT..=FORMAT)
         .map_err(|problem| bad(&problem))?;
     postcard::from_bytes(body).map_err(|_| bad("is damaged (encoding)"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    /// The store writes an empty list itself.
+    #[test]
+    fn an_empty_list_is_as_the_store_writes_it() {
+        assert_eq!(super::sealed(&[]).unwrap(), crate::store::no_deltas());
+    }
 }

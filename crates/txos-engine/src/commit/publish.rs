@@ -27,7 +27,7 @@ use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::plan::{Does, Op, Plan, Write, in_place};
 use crate::sys;
-use crate::version::Version;
+use crate::version::{Stamp, Version};
 
 /// Files opened for writing in place before the gate closed, by operation.
 pub(super) type Opened = std::collections::HashMap<usize, OwnedFd>;
@@ -82,14 +82,15 @@ pub(super) fn publish(
     let (ours, mut touched) = (written_by_us(plan), Touched::new());
     let tight = tighten(plan, roots, &reached.tightened)?;
     touched.extend(tight.ids());
-    let (placed, kept) = (placed_dirs(plan), kept_dirs(plan));
+    let (placed, times) = (placed_dirs(plan), kept_times(plan, roots));
     let mut changed = ChangedByUs::new(plan);
     for (index, op) in plan.ops.iter().enumerate() {
         let at = Instant {
             base: op.base.map(|base| changed.now(op, tight.now(&base))),
             opened: opened.get(&index),
             touched: &touched,
-            keeps_times: leaves_times(op) || is_below(&placed, op) || is_in(&kept, op),
+            keeps_times: leaves_times(op) || is_below(&placed, op),
+            time: times.get(&index).copied(),
         };
         apply(plan, roots, op, &at, &|| reached.ops.set(index + 1))?;
         touched.extend(op.base.iter().chain(&op.new).map(|v| v.id));
@@ -268,6 +269,8 @@ struct Instant<'a> {
     touched: &'a Touched,
     /// Whether the directory of its target keeps its time.
     keeps_times: bool,
+    /// The time that its directory is to keep.
+    time: Option<Stamp>,
 }
 
 fn apply(plan: &Plan, roots: &Roots, op: &Op, at: &Instant<'_>, begun: &dyn Fn()) -> Result<()> {
@@ -442,10 +445,10 @@ impl Step<'_> {
     /// Changes the attributes of the inode at the target, if there are any to change.
     fn change_attrs(&self) -> Result<()> {
         let (Some(change), Some(base)) = (self.op.attrs(), &self.op.base) else { return Ok(()) };
-        if self.op.keeps_dir_time() {
-            return Ok(());
+        let mut change = permissions::without_rights(change);
+        if let (Some(time), Some((_, new))) = (self.at.time, &mut change.mtime) {
+            *new = time;
         }
-        let change = permissions::without_rights(change);
         if change.is_nothing() {
             return Ok(());
         }
@@ -478,13 +481,12 @@ fn placed_dirs(plan: &Plan) -> HashSet<(u16, &[u8])> {
     plan.ops.iter().filter(places).filter(is_dir).map(|o| (o.layer, &o.target[..])).collect()
 }
 
-/// Directories that keep their time, whatever a plan does in them.
-fn kept_dirs(plan: &Plan) -> HashSet<(u16, &[u8])> {
-    plan.ops.iter().filter(|op| op.keeps_dir_time()).map(|op| (op.layer, &op.target[..])).collect()
-}
-
-fn is_in(dirs: &HashSet<(u16, &[u8])>, op: &Op) -> bool {
-    !op.is_in_place() && dirs.contains(&(op.layer, crate::path::layer::split(&op.target).0))
+/// The times that directories have before a plan begins which are to keep them, whatever it does in them: others may have
+/// given them since it was made.
+fn kept_times(plan: &Plan, roots: &Roots) -> HashMap<usize, Stamp> {
+    let kept = plan.ops.iter().enumerate().filter(|(_, op)| op.keeps_dir_time());
+    let now = |op: &Op| roots.before(op).ok()?.look().ok()?.map(|now| now.mtime);
+    kept.filter_map(|(index, op)| Some((index, now(op)?))).collect()
 }
 
 fn is_below(dirs: &HashSet<(u16, &[u8])>, op: &Op) -> bool {
@@ -510,7 +512,7 @@ fn keep_times(end: &EntryRef, was: &Option<Version>) -> std::result::Result<(), 
 }
 
 /// mtime of the directory an entry is in.
-pub(super) fn own_mtime(end: &EntryRef) -> Option<crate::version::Stamp> {
+pub(super) fn own_mtime(end: &EntryRef) -> Option<Stamp> {
     crate::version::stat_at(end.dir.as_fd(), b".", AtFlags::SYMLINK_NOFOLLOW).ok().map(|v| v.mtime)
 }
 

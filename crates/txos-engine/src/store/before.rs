@@ -25,8 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::savepoint::{self, Manifest, Seen};
 use super::stack::{Command, StackLayer};
-use super::{Home, State, Transaction, boot_id};
-use crate::changeset::{self, DELTAS};
+use super::{DELTAS, Home, State, Transaction, boot_id};
 use crate::error::{Context, Error, Result};
 use crate::readset::ReadSet;
 use crate::sys;
@@ -132,8 +131,7 @@ impl Transaction {
         let reads = ReadSet::new(self.load_reads()?.coverage().clone());
         super::replace_file(&reads_of(&saved, 0), &reads.to_bytes()?, flush)?;
         if self.meta.recorded {
-            let none = changeset::no_deltas()?;
-            super::replace_file(&deltas_of(&saved, 0), &none, flush)?;
+            super::replace_file(&deltas_of(&saved, 0), &super::no_deltas(), flush)?;
         }
         if flush { flush_dir(&saved) } else { Ok(()) }
     }

@@ -5,8 +5,7 @@ use std::os::fd::AsFd;
 use serde::{Deserialize, Serialize};
 
 use super::before::{deltas_of, flush_dir, make_dir_once, reads_of};
-use super::{Begin, Home, LayerRequest, Stack, StackLayer, State, Transaction, savepoint};
-use crate::changeset::DELTAS;
+use super::{Begin, DELTAS, Home, LayerRequest, Stack, StackLayer, State, Transaction, savepoint};
 use crate::error::{Context, Error, Result};
 use crate::id::TxId;
 use crate::readset::ReadSet;

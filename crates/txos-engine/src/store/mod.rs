@@ -72,6 +72,17 @@ pub(crate) const FORMAT_UNDONE: u32 = 5;
 /// Format of a record whose changed paths were not counted: an older txos takes for granted that they were.
 pub(crate) const FORMAT_UNCOUNTED: u32 = 6;
 
+/// The file in a transaction's directory that lists its changes, if they are recorded as such
+/// ([`crate::changeset::record`]), with its first bytes and its format.
+pub(crate) const DELTAS: &str = "deltas";
+pub(crate) const DELTAS_MAGIC: &[u8; 8] = b"TXOSDLTA";
+pub(crate) const DELTAS_FORMAT: u32 = 1;
+
+/// That file of a transaction that changes nothing: of a list without items postcard writes its length.
+pub(crate) fn no_deltas() -> Vec<u8> {
+    crate::codec::seal(DELTAS_MAGIC, DELTAS_FORMAT, &[0])
+}
+
 /// Format of a record of a pending transaction whose changes are recorded as such: an older txos would look for them in an
 /// overlay's directories, where there are none.
 pub(crate) const FORMAT_RECORDED: u32 = 7;

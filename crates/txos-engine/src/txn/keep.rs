@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::changeset::{Counts, DELTAS, RunningLayer};
+use crate::changeset::{Counts, RunningLayer};
 use crate::commit::{Phase, Progress};
 use crate::error::{Context, Result};
 use crate::object::FileKind;
@@ -13,7 +13,7 @@ use crate::path::from_bytes;
 use crate::path::layer::split;
 use crate::readset::ReadSet;
 use crate::stamp::Stamp;
-use crate::store::Transaction;
+use crate::store::{DELTAS, Transaction};
 use crate::sys;
 
 /// Makes a transaction pending, with what it read, the numbers of paths that it changes, if they were counted, and
