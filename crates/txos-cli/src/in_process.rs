@@ -9,7 +9,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use txos_engine::changeset::{What, recorded_deltas};
 use txos_engine::program::{Kind, can_be_accompanied, changes_ids, kind};
 use txos_engine::show::quoted;
 use txos_engine::store::Transaction;
@@ -53,46 +52,11 @@ pub fn watched_again(app: &App, args: &ExecArgs, tx: &Transaction) -> Result<Lib
         (app.quiet(), "quiet"),
         (hides_arguments(args.no_record_args), "hide-arguments"),
     ];
-    // A program that is the same in the transaction is run at once, any other by one of ours that is in it.
-    let is_same = args.place.dir.is_none() && is_as_outside(&args.command, tx)?;
-    let (entry, before) = match is_same {
-        true => (entry_of(&args.command)?, Vec::new()),
-        false => {
-            let own = std::env::current_exe()
-                .map_err(|e| Failure::new(format!("/proc/self/exe: {e}")))?;
-            (preload()?, vec![own.into(), RUN_INSIDE.into()])
-        }
-    };
-    let library = library(app, entry, asked(&wishes), args.leftover.into(), &args.wait)?;
+    // Which program it is, and which libraries it has, is seen in the transaction: one of ours runs it there.
+    let own = std::env::current_exe().map_err(|e| Failure::new(format!("/proc/self/exe: {e}")))?;
+    let before = vec![own.into(), RUN_INSIDE.into()];
+    let library = library(app, preload()?, asked(&wishes), args.leftover.into(), &args.wait)?;
     Ok(Library { goes_on: Some(before), ..library })
-}
-
-/// Whether nothing that a transaction's commands have changed decides which program a command runs, or is it.
-fn is_as_outside(command: &[OsString], tx: &Transaction) -> Result<bool, Failure> {
-    let Some(program) = command.first() else {
-        return Err(Failure::new("there is no command to run"));
-    };
-    let Some(path) = look_up(program) else { return Ok(false) };
-    let (Ok(path), Ok(file)) = (crate::paths::absolute(&path), path.canonicalize()) else {
-        return Ok(false);
-    };
-    let layers = tx.layers();
-    for delta in recorded_deltas(tx)? {
-        let Some(layer) = layers.get(delta.layer) else { continue };
-        let from = match &delta.what {
-            What::Move { from, .. } => Some(from),
-            _ => None,
-        };
-        for changed in [&delta.path, &delta.stable_path].into_iter().chain(from) {
-            let changed = layer.target.join(OsStr::from_bytes(changed));
-            let is_on_the_way = |path: &Path| path.starts_with(&changed);
-            let is_named_so = changed.file_name() == path.file_name();
-            if is_named_so || is_on_the_way(&path) || is_on_the_way(&file) {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
 }
 
 /// The first word of a command line by which this program runs another one, in a transaction.

@@ -27,8 +27,8 @@ pub fn is_hidden(mut variable: &[u8]) -> bool {
 pub enum Kind {
     /// A script: its interpreter, and the argument for that.
     Script(Vec<u8>, Vec<u8>),
-    /// A 64-bit program that the dynamic linker of the GNU C library loads: it preloads a library.
-    Dynamic,
+    /// A 64-bit program that the dynamic linker of the GNU C library loads, and where that is: it preloads a library.
+    Dynamic(Vec<u8>),
     /// Another 64-bit program. It is statically linked, or this is its own dynamic linker.
     Alone(Option<Vec<u8>>),
     /// A program for another processor, or a 32-bit one.
@@ -76,7 +76,7 @@ pub fn kind(read_at: impl Fn(&mut [u8], u64) -> usize) -> Kind {
         })
     });
     match linker {
-        Some(path) if is_gnu(&path) => Kind::Dynamic,
+        Some(path) if is_gnu(&path) => Kind::Dynamic(path),
         linker => Kind::Alone(linker),
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn programs_are_told_apart() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(of(&own), Kind::Dynamic);
+        assert!(matches!(of(&own), Kind::Dynamic(_)));
         let mut other = own[..64].to_vec();
         other[4] = 1;
         assert_eq!(of(&other), Kind::Foreign);
@@ -157,7 +157,8 @@ mod tests {
             all.push(0);
             of(&all)
         };
-        assert_eq!(with(b"/lib64/ld-linux-x86-64.so.2"), Kind::Dynamic);
+        let gnu = b"/lib64/ld-linux-x86-64.so.2";
+        assert_eq!(with(gnu), Kind::Dynamic(gnu.to_vec()));
         let musl = b"/lib/ld-musl-x86_64.so.1";
         assert_eq!(with(musl), Kind::Alone(Some(musl.to_vec())));
     }

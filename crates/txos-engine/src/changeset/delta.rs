@@ -160,14 +160,7 @@ impl ChangeSet {
 
     fn made_of(layers: Vec<Layer>, deltas: Vec<Delta>, patches: Patches) -> Result<ChangeSet> {
         let _rights = crate::sys_owner::rights();
-        let mut made = Maker {
-            grounds: layers.iter().map(|_| None).collect(),
-            layers: &layers,
-            vacated: HashSet::new(),
-            last_slot: 0,
-            changes: Vec::with_capacity(deltas.len()),
-            patches,
-        };
+        let mut made = Maker::new(&layers, patches);
         made.check(&deltas)?;
         let (nameless, named): (Vec<_>, Vec<_>) =
             deltas.into_iter().enumerate().partition(|(_, delta)| delta.nameless);
@@ -221,7 +214,26 @@ fn is_inside(path: &[u8]) -> bool {
     !path.contains(&0) && (path.is_empty() || path.split(|&b| b == b'/').all(name))
 }
 
-impl Maker<'_> {
+/// Whether deltas fit together, and lead nowhere but into their layers.
+///
+/// # Errors
+/// [`Error::Unsupported`] with the first that does not.
+pub(super) fn check(layers: &[Layer], deltas: &[Delta]) -> Result<()> {
+    Maker::new(layers, Patches::Written).check(deltas)
+}
+
+impl<'a> Maker<'a> {
+    fn new(layers: &'a [Layer], patches: Patches) -> Self {
+        Maker {
+            grounds: layers.iter().map(|_| None).collect(),
+            layers,
+            vacated: HashSet::new(),
+            last_slot: 0,
+            changes: Vec::new(),
+            patches,
+        }
+    }
+
     /// Whether the deltas fit together.
     fn check(&mut self, deltas: &[Delta]) -> Result<()> {
         let mut names = HashMap::new();

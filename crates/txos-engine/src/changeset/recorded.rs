@@ -94,9 +94,12 @@ fn discard_patches(layer: &Layer) {
 /// The deltas that a transaction's commands have recorded so far, for the next one: it goes on from there.
 ///
 /// # Errors
-/// [`Error::Io`] if there are none, [`Error::Format`] if they are damaged.
+/// [`Error::Io`] if there are none, [`Error::Format`] if they are damaged, [`Error::Unsupported`] if they don't fit
+/// together or lead out of their layers.
 pub fn recorded_deltas(tx: &Transaction) -> Result<Vec<Delta>> {
-    recorded(tx.dir())
+    let deltas = recorded(tx.dir())?;
+    super::delta::check(&tx.layers(), &deltas)?;
+    Ok(deltas)
 }
 
 /// Writes a new file among the private copies of a layer.

@@ -56,6 +56,7 @@ mod install;
 mod io;
 mod ipc;
 pub mod kernel;
+mod libraries;
 mod list;
 mod names;
 pub mod node;

@@ -584,6 +584,7 @@ impl ShadowTree {
 
     /// Changes what is at a name.
     pub fn set_entry(&mut self, dir: Id, name: &[u8], now: Option<Id>) -> Sys<()> {
+        self.note_name(dir, name, now);
         let entries = self.nodes[dir].dir_mut()?;
         match entries.entries.get_mut(name) {
             Some(entry) => entry.now = now,
@@ -595,7 +596,8 @@ impl ShadowTree {
         Ok(())
     }
 
-    fn stamp_dir(&mut self, dir: Id) {
+    /// Names in a directory have changed: it has the time of that.
+    pub fn stamp_dir(&mut self, dir: Id) {
         let node = &mut self.nodes[dir];
         let at = now_after(node.stat.ctime);
         (node.stat.mtime, node.stat.ctime) = (at, at);

@@ -233,6 +233,7 @@ impl Tx {
 
     fn move_away(&mut self, found: &Found) -> Sys<()> {
         self.tree.set_entry(found.dir, &found.name, None)?;
+        self.tree.stamp_dir(found.dir);
         let node = &mut self.tree.nodes[found.node];
         node.names.retain(|(dir, name)| !(*dir == found.dir && *name == found.name));
         node.stat.ctime = now_after(node.stat.ctime);
@@ -348,9 +349,12 @@ impl Tx {
         }
         let xattrs = xattrs_at(&path)?;
         if kind == FileKind::Dir {
-            // As it was before it was dressed for the record: what is made in it is not to inherit anything.
+            // As it was before it was dressed for the record: what is made in it is not to inherit anything, and it is
+            // dressed again with what it has then. (What the system gives by itself may stay.)
+            for name in xattrs.keys() {
+                let _ = kernel::remove_xattr(&path, name);
+            }
             kernel::chmod(&path, 0o700)?;
-            let _ = kernel::remove_xattr(&path, b"system.posix_acl_default");
             if is_inside {
                 let (_, place) = self.staged_path(parent.mnt)?;
                 kernel::rename(&path, &place)?;
@@ -487,10 +491,14 @@ impl Tx {
     }
 }
 
-/// Whether an object is what it was. Names that come and go in a directory are its entries' changes, not its own.
+/// Whether an object is what it was. Names that come and go in a directory are its entries' changes, not its own, and what
+/// passes through a FIFO or a device is none of it.
 fn is_still(now: &Version, then: &Version) -> bool {
-    let is_dir = now.kind() == FileKind::Dir && then.kind() == FileKind::Dir;
-    now.id == then.id && (is_dir || now.ctime == then.ctime)
+    match now.kind() {
+        FileKind::Dir => now.id == then.id,
+        _ if now.is_passage() => now.same_owner_and_mode(then) && now.nlink == then.nlink,
+        _ => now.id == then.id && now.ctime == then.ctime,
+    }
 }
 
 fn broken(path: &[u8], errno: Errno) -> Failure {

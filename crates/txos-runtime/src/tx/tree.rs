@@ -9,6 +9,7 @@
 use txos_engine::object::FileId;
 
 use super::delta::Nameless;
+use super::libraries::Libraries;
 use super::node::{Id, Map, Name, Node};
 
 /// Shadow objects by number, and where paths begin.
@@ -38,4 +39,6 @@ pub struct ShadowTree {
     pub default_acls: Map<(FileId, u64), Option<Vec<u8>>>,
     /// The inode number that the next new object shows.
     pub next_ino: u64,
+    /// What of it the dynamic linker may look for.
+    pub libraries: Libraries,
 }

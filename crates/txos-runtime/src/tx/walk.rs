@@ -532,6 +532,7 @@ impl Tx {
                 });
             }
             node.names.push((dir, name.into()));
+            self.tree.libraries.found(name, id);
             return id;
         }
         let live = !self.copies.is_versioned(&path, &stat);
@@ -542,6 +543,7 @@ impl Tx {
         self.tree.nodes.push(node);
         let id = self.tree.nodes.len() - 1;
         self.tree.by_id.insert(key, id);
+        self.tree.libraries.found(name, id);
         id
     }
 

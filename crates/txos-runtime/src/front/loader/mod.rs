@@ -19,4 +19,4 @@ pub mod image;
 pub mod memory;
 pub mod start;
 
-pub use start::{FILE, PROGRAM, call, is_program, is_programs, program_at};
+pub use start::{FILE, PROGRAM, call, is_program, is_programs, makes_way, program_at};

@@ -62,6 +62,17 @@ pub fn is_programs(number: i32) -> bool {
     number >= 0 && number == DESCRIPTOR.load(Ordering::Relaxed)
 }
 
+/// Gives the program a number that it wants, if it is that one: it goes to another. `false`: it can't.
+pub fn makes_way(number: i32) -> bool {
+    if !is_programs(number) {
+        return true;
+    }
+    let Ok(other) = kernel::duplicate(number, number, true) else { return false };
+    DESCRIPTOR.store(other, Ordering::Relaxed);
+    kernel::close(number);
+    true
+}
+
 /// A variable as the program is to see it. `None`: not at all.
 fn shown(variable: &CStr) -> Option<*const c_char> {
     let text = variable.to_bytes();

@@ -217,7 +217,7 @@ impl Link {
             kernel::close(number);
             *own = other;
         }
-        !loader::is_programs(number)
+        loader::makes_way(number)
     }
 
     /// Whether a descriptor of a call is the transaction's.

@@ -63,7 +63,8 @@ struct Image {
     beside: Option<Beside>,
 }
 
-/// A program into which the library can't be preloaded: the library loads it ([`loader`]).
+/// A program into which the library can't be preloaded, or that would have other libraries then: the library loads it
+/// ([`loader`]).
 struct Beside {
     program: OwnedFd,
     linker: Option<OwnedFd>,
@@ -135,7 +136,10 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             )));
         }
         match kind {
-            Kind::Dynamic => {
+            Kind::Dynamic(linker) if has_other_libraries(link) => {
+                return load(link, found, &name, Some(linker), called, arguments);
+            }
+            Kind::Dynamic(_) => {
                 return Ok(match (all_stable, first, found) {
                     (true, Some(path), _) => {
                         Image { path, arguments: None, copy: None, beside: None }
@@ -181,12 +185,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                          beside it (FSGSBASE)"
                     )));
                 }
-                return Ok(Image {
-                    path: in_process::library().to_owned(),
-                    arguments: (!arguments.is_empty()).then_some(arguments),
-                    copy: None,
-                    beside: Some(load_beside(link, found, &name, linker, called)?),
-                });
+                return load(link, found, &name, linker, called, arguments);
             }
             Kind::Foreign => {
                 return Err(Stop::Cannot(format!(
@@ -199,14 +198,21 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
     Err(Errno::LOOP.into())
 }
 
-/// What the library is to load: a program that was found by a name, with its dynamic linker.
-fn load_beside(
+/// Whether the kernel, and the dynamic linker that it starts before the library is there, would find other libraries outside of
+/// the transaction than the program is to have. (Where the library can't load a program, it has those.)
+fn has_other_libraries(link: &Link) -> bool {
+    program::can_be_accompanied() && link.ask_plainly(&Request::new(Ask::Libraries, 0)) == 1
+}
+
+/// The library as the program, which is to load one that was found by a name, with its dynamic linker.
+fn load(
     link: &Link,
     found: Found,
     name: &[u8],
     linker: Option<Vec<u8>>,
     called: Vec<u8>,
-) -> Result<Beside, Stop> {
+    arguments: Vec<CString>,
+) -> Result<Image, Stop> {
     let (program, file) = open_to_load(link, found, name)?;
     loader::image::check(program.number())?;
     let linker = match linker {
@@ -218,7 +224,12 @@ fn load_beside(
         }
         None => None,
     };
-    Ok(Beside { program, linker, name: called, file })
+    Ok(Image {
+        path: in_process::library().to_owned(),
+        arguments: (!arguments.is_empty()).then_some(arguments),
+        copy: None,
+        beside: Some(Beside { program, linker, name: called, file }),
+    })
 }
 
 /// Opens a program, or its dynamic linker, that is to be loaded, as the kernel does for one that is to be run; where it is.

@@ -679,6 +679,10 @@ impl Server<'_> {
             Some(Ask::Call) => self.as_member(at, request, |server| server.call(at, request)),
             Some(Ask::Map) => self.as_member(at, request, |server| server.map(at, request)),
             Some(Ask::Program) => self.as_member(at, request, |server| server.program(at, request)),
+            Some(Ask::Libraries) => {
+                let tx = transaction(self.thread)?;
+                Ok(Answered::of(tx.has_other_libraries().into()))
+            }
             Some(Ask::Address) => self.as_member(at, request, |s| s.address(at, request, beside)),
             Some(Ask::Child) => self.child(at),
             Some(Ask::Becomes) => {

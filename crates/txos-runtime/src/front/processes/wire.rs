@@ -60,17 +60,19 @@ pub enum Ask {
     Signal,
     /// Who is in a process group: the numbers of those in the transaction in the window, and behind them of the others.
     Group,
+    /// Whether the dynamic linker would find other libraries in the transaction than outside of it.
+    Libraries,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
             Abort, Address, Adopt, Becomes, Call, Child, End, Fail, Group, Here, IsMember, Join,
-            Leave, Live, Map, Output, Program, Signal,
+            Leave, Libraries, Live, Map, Output, Program, Signal,
         };
         let all = [
-            Becomes, Call, Map, Program, Child, Here, End, Live, Output, Fail, IsMember, Abort,
-            Address, Leave, Join, Adopt, Signal, Group,
+            Becomes, Call, Map, Program, Libraries, Child, Here, End, Live, Output, Fail, IsMember,
+            Abort, Address, Leave, Join, Adopt, Signal, Group,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }

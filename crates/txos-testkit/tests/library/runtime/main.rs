@@ -16,6 +16,7 @@ mod hostile;
 mod identities;
 mod joint;
 mod layers;
+mod libraries;
 mod lone;
 mod members;
 mod pipes;
