@@ -334,9 +334,13 @@ impl Tx {
 
     /// The versioned object that a descriptor of a FIFO, a device, a link or a socket's path leads to, if it is one: its bytes are
     /// the kernel's business, its attributes are the transaction's.
-    fn special_node(&mut self, fd: &OwnedFd) -> Sys<Option<Id>> {
-        if !kernel::path_of_fd(fd.number()).is_ok_and(|path| path.starts_with(b"/")) {
+    pub fn special_node(&mut self, fd: &OwnedFd) -> Sys<Option<Id>> {
+        let Ok(path) = kernel::path_of_fd(fd.number()) else { return Ok(None) };
+        if !path.starts_with(b"/") {
             return Ok(None);
+        }
+        if let Some((&id, _)) = self.tree.made.iter().find(|(_, place)| **place == path) {
+            return Ok(Some(id));
         }
         let stat = kernel::look_fd(fd.number())?;
         // What has no path any more is reached by a descriptor, which stays.

@@ -9,7 +9,7 @@ use txos_calls::{Handler, OpenFlags};
 use txos_engine::object::{FileId, FileKind};
 
 use super::content::Data;
-use super::files::Descriptor;
+use super::files::{Descriptor, OpenFile};
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Id;
 use super::parts::ProcessGlobals;
@@ -452,6 +452,29 @@ impl Tx {
         self.fds.set(number, Descriptor::Open { file, real, cloexec, over: true });
         self.fds.get_mut(file).numbers.push(number);
         Ok(true)
+    }
+
+    /// A number stands for a FIFO or device that a process has open itself, until it is closed. `false`: it is not the
+    /// transaction's.
+    ///
+    /// # Errors
+    /// EINVAL: it is something else. The transaction is doomed.
+    pub fn stands_for_special(&mut self, number: i32, fd: OwnedFd) -> Sys<bool> {
+        let stat = kernel::look_fd(fd.number())?;
+        if matches!(stat.kind(), FileKind::File | FileKind::Dir | FileKind::Symlink) {
+            return Err(Errno::INVAL);
+        }
+        let Some(id) = self.special_node(&fd)? else { return Ok(false) };
+        let file = self.fds.add(OpenFile { node: Some(id), ..OpenFile::default() });
+        let real = self.fds.keep_private(fd.into_number());
+        self.fds.set(number, Descriptor::Open { file, real, cloexec: true, over: true });
+        self.fds.get_mut(file).numbers.push(number);
+        Ok(true)
+    }
+
+    /// It does so no longer.
+    pub fn closes_special(&mut self, number: i32) {
+        let _ = self.fds.close_number(number);
     }
 
     /// The numbers of a process that the transaction knows.

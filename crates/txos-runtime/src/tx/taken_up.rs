@@ -223,9 +223,29 @@ impl Tx {
                 let moved = self.move_away(found);
                 moved.map_err(|errno| self.not_taken_up(delta, errno))?;
             }
+        }
+        for (delta, found) in deltas.iter().zip(found) {
             if let Some(found) = &found.goes {
-                let taken = self.tree.take_away(found.dir, &found.name, found.node);
+                let taken = self
+                    .take_links_away(found.node)
+                    .and_then(|()| self.tree.take_away(found.dir, &found.name, found.node));
                 taken.map_err(|errno| self.not_taken_up(delta, errno))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Files below a removed directory that have names elsewhere have one less.
+    fn take_links_away(&mut self, removed: Id) -> Sys<()> {
+        if !self.tree.nodes[removed].is_dir() {
+            return Ok(());
+        }
+        for listed in self.stable_names(removed)? {
+            let Some(node) = self.at(removed, &listed.name)? else { continue };
+            if self.tree.nodes[node].is_dir() {
+                self.take_links_away(node)?;
+            } else if self.tree.nodes[node].stat.nlink > 1 {
+                self.tree.take_away(removed, &listed.name, node)?;
             }
         }
         Ok(())

@@ -605,9 +605,49 @@ fn is_local(number: i64) -> bool {
 fn once(process: &Process, call: &Call, shape: &Shape) -> Sys<Done> {
     let mut link = process.link();
     match places(&link, call, shape)? {
-        Some(places) => asked(&mut link, call, shape, &places),
-        None => Ok(Done::Natively),
+        Some(places) => asked(&mut link, call, shape, &places, None),
+        None => match special_of(call) {
+            Some(number) => {
+                // Where there is a path it is empty.
+                let empty = Place { path_at: 1, dir_at: Some(0), dir: number, path: Vec::new() };
+                asked(&mut link, call, shape, &[empty], Some(number))
+            }
+            None => Ok(Done::Natively),
+        },
     }
+}
+
+/// The descriptor that a call is about, if it is of a FIFO or device with a name in the tree, and the call about the attributes
+/// of that. What its bytes are, the kernel knows, and the process has the descriptor; its attributes are the transaction's.
+fn special_of(call: &Call) -> Option<i32> {
+    let number = call.int(0);
+    let by_path = |flags: i32| {
+        flags & libc::AT_EMPTY_PATH != 0 && call.path(1).is_ok_and(|path| path.is_empty())
+    };
+    let is_about_it = match call.number() {
+        libc::SYS_fstat
+        | libc::SYS_fchmod
+        | libc::SYS_fchown
+        | libc::SYS_fsetxattr
+        | libc::SYS_fgetxattr
+        | libc::SYS_flistxattr
+        | libc::SYS_fremovexattr => true,
+        libc::SYS_futimesat => call.word(1) == 0,
+        libc::SYS_utimensat => call.word(1) == 0 || by_path(call.int(3)),
+        libc::SYS_newfstatat | libc::SYS_fchmodat2 => by_path(call.int(3)),
+        libc::SYS_statx => by_path(call.int(2)),
+        libc::SYS_fchownat => by_path(call.int(4)),
+        _ => false,
+    };
+    if !is_about_it || number < 0 {
+        return None;
+    }
+    let kind = kernel::look_fd(number).ok()?.kind();
+    if !matches!(kind, FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice) {
+        return None;
+    }
+    let path = kernel::path_of_fd(number).ok()?;
+    (path.starts_with(b"/") && !txos_engine::scope::is_never(&path)).then_some(number)
 }
 
 /// A call as a request, with its paths and buffers in the window.
@@ -660,15 +700,25 @@ fn request_of(link: &Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<
     Ok(request)
 }
 
-/// Asks once.
-fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<Done> {
+/// Asks once. `special`: about what is open at that number.
+fn asked(
+    link: &mut Link,
+    call: &Call,
+    shape: &Shape,
+    places: &[Place],
+    special: Option<i32>,
+) -> Sys<Done> {
     let number = call.number();
     let mut request = request_of(link, call, shape, places)?;
     let cloexec = shape.opens && opens_for_itself(call);
     let chosen = if shape.opens { Some(link.reserve(0, cloexec)?) } else { None };
     request.chosen = chosen.map_or(-1, i64::from);
-    let (answer, beside) = link.ask(&request);
+    let (answer, beside) = match special {
+        Some(number) => link.ask_about(&request.of(Ask::Special), number),
+        None => link.ask(&request),
+    };
     match (answer.how(), chosen) {
+        (Some(How::Later), _) if special.is_some() => return Ok(Done::Natively),
         (Some(How::Later), chosen) => {
             chosen.into_iter().for_each(kernel::close);
             return Ok(Done::Later);
@@ -687,7 +737,13 @@ fn asked(link: &mut Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<D
                 && let Some((dir, back)) = look_up(link, number, libc::AT_FDCWD, path.clone())
                 && back != path
             {
-                return asked(link, call, shape, &[Place { path_at, dir_at, dir, path: back }]);
+                return asked(
+                    link,
+                    call,
+                    shape,
+                    &[Place { path_at, dir_at, dir, path: back }],
+                    None,
+                );
             }
             path.push(0);
             return Ok(Done::With(path, *call));

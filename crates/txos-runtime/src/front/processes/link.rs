@@ -150,6 +150,12 @@ impl Link {
         self.take_answer()
     }
 
+    /// The same with a descriptor beside it.
+    pub(super) fn ask_about(&self, request: &Request, number: i32) -> (Answer, [Option<i32>; 2]) {
+        let _ = wire::send(self.socket, request, &[number]);
+        self.take_answer()
+    }
+
     pub(super) fn take_answer(&self) -> (Answer, [Option<i32>; 2]) {
         if let Some(began) = self.began.as_ref()
             && !wire::await_message(self.socket, began.number(), || false)

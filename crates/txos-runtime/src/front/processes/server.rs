@@ -715,6 +715,7 @@ impl Server<'_> {
                     None => Answered(Answer::new(How::Later, 0), Beside::default()),
                 })
             }
+            Some(Ask::Special) => self.as_member(at, request, |s| s.special(at, request, beside)),
             Some(Ask::Signal) => self.signal(at, request, beside),
             Some(Ask::Group) => self.group(at, request.words[0] as i32),
             Some(Ask::Fail) => {
@@ -849,6 +850,24 @@ impl Server<'_> {
             }
             _ => Ok(Answered::of(answer)),
         }
+    }
+
+    /// A call about a FIFO or device that a process has open itself.
+    fn special(&mut self, at: usize, request: &Request, beside: Option<OwnedFd>) -> Sys<Answered> {
+        /// No process has so many.
+        const NUMBER: i32 = SPACE - 1;
+        let fd = OwnedFd::of(kernel::move_high(beside.ok_or(Errno::BADF)?.into_number())?);
+        let number = self.desk.members[at].space + NUMBER;
+        let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
+        if !tx.stands_for_special(number, fd)? {
+            return Ok(Answered(Answer::new(How::Later, 0), Beside::default()));
+        }
+        let mut about_it = *request;
+        about_it.words[0] = NUMBER as u64;
+        about_it.chosen = -1;
+        let answered = self.call(at, &about_it);
+        transaction(self.thread).ok_or(Errno::CANCELED)?.closes_special(number);
+        answered
     }
 
     /// A signal to a process outside.

@@ -62,17 +62,19 @@ pub enum Ask {
     Group,
     /// Whether the dynamic linker would find other libraries in the transaction than outside of it.
     Libraries,
+    /// To carry out a call about the attributes of a FIFO or device that the process has open, beside it.
+    Special,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
             Abort, Address, Adopt, Becomes, Call, Child, End, Fail, Group, Here, IsMember, Join,
-            Leave, Libraries, Live, Map, Output, Program, Signal,
+            Leave, Libraries, Live, Map, Output, Program, Signal, Special,
         };
         let all = [
             Becomes, Call, Map, Program, Libraries, Child, Here, End, Live, Output, Fail, IsMember,
-            Abort, Address, Leave, Join, Adopt, Signal, Group,
+            Abort, Address, Leave, Join, Adopt, Signal, Group, Special,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }
@@ -95,6 +97,11 @@ impl Request {
     /// A request without arguments.
     pub fn new(ask: Ask, number: i64) -> Request {
         Request { ask: ask as u64, number, words: [0; 6], chosen: -1 }
+    }
+
+    /// The same, asked otherwise.
+    pub fn of(self, ask: Ask) -> Request {
+        Request { ask: ask as u64, ..self }
     }
 
     /// The same with arguments.

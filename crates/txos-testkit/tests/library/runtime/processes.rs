@@ -825,6 +825,35 @@ pub fn contained(place: &Lab, words: &[&str]) -> Invocation {
         .env("TXOS_REALM", place.realm())
 }
 
+/// Owner, mode, times and attributes of a FIFO and a device that a process has open itself: as natively after the commit, as
+/// before otherwise.
+#[test]
+fn attributes_of_an_open_fifo_are_the_transactions() {
+    const SCRIPT: &str = "
+import os, stat
+os.mkfifo('new'); os.link('old', 'linked')
+for name in ['old', 'new', 'null', 'linked']:
+    fd = os.open(name, os.O_RDWR)
+    os.fchmod(fd, 0o640); os.fchown(fd, 5, 6); os.setxattr(fd, 'trusted.note', b'kept')
+    os.utime(fd, (1, 1)); os.setxattr(fd, 'trusted.gone', b''); os.removexattr(fd, 'trusted.gone')
+    seen = [os.fstat(fd), os.stat(fd), os.stat(name)]
+    print(name, [(oct(s.st_mode), s.st_uid, s.st_gid, int(s.st_mtime)) for s in seen])
+    print(os.listxattr(fd), os.getxattr(fd, 'trusted.note'), os.listxattr(name))
+    if name != 'null': os.write(fd, b'x'); print(os.read(fd, 1))
+    if os.fork() == 0: os.fchmod(fd, 0o604); os._exit(0)
+    os.wait(); print(oct(os.stat(name).st_mode))
+os.rename('old', 'other')
+";
+    let pair = super::whole::Pair::new("mkfifo old; mknod null c 1 3");
+    for place in [&pair.native, &pair.ours] {
+        std::fs::write(place.path("attributes.py"), SCRIPT).unwrap();
+    }
+    pair.fails(&["sh", "-c", "python3 attributes.py; cp attributes.py x; exit 3"], 3);
+    let _ = pair.native.native("rm -f old new null linked other x; mkfifo old; mknod null c 1 3");
+    pair.answers(&["sh", "-c", "python3 attributes.py; chmod 600 attributes.py"]);
+    pair.clean();
+}
+
 /// Directories that are removed, numbers that the library has for itself, files that are read past the page cache, scripts that
 /// are run by a descriptor, a program that leaves no descriptor free.
 #[test]
