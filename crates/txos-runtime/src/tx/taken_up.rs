@@ -277,6 +277,14 @@ impl Tx {
         let mut order: Vec<usize> = (0..deltas.len()).collect();
         order.sort_by_key(|&at| (matches!(deltas[at].what, What::Link { .. }), depth(&deltas[at])));
         let mut links = Links::default();
+        for (delta, found) in deltas.iter().zip(found) {
+            // A changed file's new names are links of its private copy.
+            let linked = self.linked_copy(delta);
+            let linked = linked.map_err(|errno| self.not_taken_up(delta, errno))?;
+            if let (Some(copy), Some(found)) = (linked, &found.object) {
+                links.insert(copy, found.node);
+            }
+        }
         for at in order {
             let (delta, found) = (&deltas[at], found[at].object.as_ref());
             let given = self.give_name(delta, found, &mut links, dressed);
@@ -287,6 +295,15 @@ impl Tx {
             }
         }
         Ok(())
+    }
+
+    /// The private copy of a changed file, if that has several names.
+    fn linked_copy(&self, delta: &Delta) -> Sys<Option<FileId>> {
+        let (What::Rewrite { staged, .. } | What::Data { staged, .. }) = &delta.what else {
+            return Ok(None);
+        };
+        let copy = kernel::look(&self.private_place(delta.layer, staged)?)?;
+        Ok((copy.nlink > 1).then_some(copy.id))
     }
 
     /// `false` if there is no such place, or something at that name.
