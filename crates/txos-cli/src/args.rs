@@ -595,8 +595,6 @@ impl RunArgs {
     pub fn only_with_overlay(&self) -> Vec<&'static str> {
         let view = &self.view;
         named([
-            (!view.scope.is_empty(), "--scope"),
-            (!view.exclude.is_empty(), "--exclude"),
             (view.no_preload, "--no-preload"),
             (!self.place.hide.is_empty(), "--hide"),
             (self.limits.memory.is_some(), "--memory"),
@@ -722,7 +720,6 @@ impl ExecArgs {
     /// What was asked for that a command in the library's view can't hold.
     pub fn only_with_overlay(&self) -> Vec<&'static str> {
         named([
-            (!self.exclude.is_empty(), "--exclude"),
             (self.no_preload, "--no-preload"),
             (!self.place.hide.is_empty(), "--hide"),
             (self.limits.memory.is_some(), "--memory"),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use txos_engine::program::{Kind, can_be_accompanied, changes_ids, kind};
+use txos_engine::scope::{Scope, split};
 use txos_engine::show::quoted;
 use txos_engine::store::Transaction;
 use txos_run::Leftover;
@@ -40,7 +41,17 @@ const SCRIPTS_MAX: usize = 5;
 pub fn watched(app: &App, args: &RunArgs) -> Result<Library, Failure> {
     let leftover = args.view.leftover.into();
     let entry = entry_of(&args.command)?;
-    library(app, entry, wishes(app, args), leftover, &args.wait)
+    let scope = scope(&args.view.scope, &args.view.exclude)?;
+    Ok(Library { scope, ..library(app, entry, wishes(app, args), leftover, &args.wait)? })
+}
+
+/// What of the tree is to be versioned.
+fn scope(scope: &[PathBuf], exclude: &[String]) -> Result<Scope, Failure> {
+    let (scope, unmatched) = txos_run::scope_of(scope, exclude)?;
+    for pattern in unmatched {
+        tell(format_args!("txos: {}", txos_run::unmatched(&pattern)));
+    }
+    Ok(scope)
 }
 
 /// The same for one more command in a transaction that is kept.
@@ -56,7 +67,9 @@ pub fn watched_again(app: &App, args: &ExecArgs, tx: &Transaction) -> Result<Lib
     let own = std::env::current_exe().map_err(|e| Failure::new(format!("/proc/self/exe: {e}")))?;
     let before = vec![own.into(), RUN_INSIDE.into()];
     let library = library(app, preload()?, asked(&wishes), args.leftover.into(), &args.wait)?;
-    Ok(Library { goes_on: Some(before), ..library })
+    let only = split(tx.meta.scope.as_os_str().as_bytes());
+    let scope = Scope { only, ..scope(&[], &args.exclude)? };
+    Ok(Library { goes_on: Some(before), scope, ..library })
 }
 
 /// The first word of a command line by which this program runs another one, in a transaction.
@@ -94,7 +107,8 @@ fn library(
     words.extend(leftover.word().map(str::to_owned));
     words.push(format!("wait={}", wait.seconds));
     let store = app.store_option().map(|store| crate::paths::absolute(store)).transpose()?;
-    Ok(Library { entry, words: words.join(","), store, goes_on: None })
+    let scope = Scope::default();
+    Ok(Library { entry, words: words.join(","), store, scope, goes_on: None })
 }
 
 /// How the library gets into a command.
@@ -125,6 +139,8 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
             command.env(variable, text);
         }
     }
+    let scope = scope(&args.view.scope, &args.view.exclude)?;
+    txos_run::library::set_scope(&mut command, &scope);
     if let (Some(dir), _) = args.place.paths()? {
         command.current_dir(dir);
     }

@@ -147,6 +147,7 @@ pub fn serve(app: &App, args: &RunArgs, outer: TxId) -> Result<u8, Failure> {
             command: words,
             arguments_hidden: options.recorded().len() < options.command.len(),
             directory: options.directory.clone().unwrap_or_default(),
+            scope: std::path::PathBuf::new(),
             durable: false,
         },
     );

@@ -1,10 +1,11 @@
 //! `txos rebase`: the commands of a pending transaction once more, on what is there now.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use txos_engine::TxId;
+use txos_engine::scope;
 use txos_engine::show::{quoted, unquoted};
 use txos_engine::store::{LayerMeta, Meta, StackLayer};
 
@@ -153,9 +154,12 @@ fn again(meta: &Meta, args: &RebaseArgs) -> Result<RunArgs, Failure> {
         ));
     }
     let mut words: Vec<OsString> = ["txos", "run", "--keep"].map(OsString::from).into();
-    // With all there is, nothing is limited. In the library's view nothing ever is.
+    // With all there is, nothing is limited.
     if meta.recorded {
         words.push("--view=library".into());
+        for tree in scope::split(meta.scope.as_os_str().as_bytes()) {
+            words.extend(["--scope".into(), OsString::from_vec(tree)]);
+        }
     } else if !meta.layers.iter().any(|layer| layer.target == Path::new("/")) {
         // Nobody asked for one that others have removed: the search for the user's directories had found it.
         let found = |target: &Path| {

@@ -140,7 +140,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         }
     }
     if args.which_view == WhichView::Auto
-        && txos_run::root_is_overlay()
+        && txos_run::is_on_overlay(&args.view.scope)
         && in_process::can_take(args)
     {
         tracing::info!("the root directory is an overlay: the view is the library's");
@@ -291,7 +291,7 @@ fn attempt(
         ..args.options(args.place.paths()?)
     };
     let mut tx = match library {
-        Some(_) => txos_run::library::begin(home, &options)?,
+        Some(library) => txos_run::library::begin(home, &options, &library.scope)?,
         None => txos_run::begin(home, &options)?,
     };
     app.report.note(|report| report.attempt(tx.id()));

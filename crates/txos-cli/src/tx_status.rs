@@ -37,6 +37,7 @@ pub fn sample() -> Meta {
         before: None,
         fork: None,
         recorded: false,
+        scope: std::path::PathBuf::new(),
         layers: Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! What this machine can do, and which setting to change where it can't.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::thread::CapabilitySet;
 use txos_engine::rights::{Rights, has, is_privileged};
@@ -60,11 +60,15 @@ pub fn refuses_views() -> Option<std::io::Error> {
     probe::namespaces(!is_privileged()).err()
 }
 
-/// Whether the root directory is an overlay, as a container's: overlayfs can't be stacked on it as it would have to.
+/// Whether one of these trees, or, without any, the root directory, is on an overlay, as in a container: overlayfs can't be
+/// stacked on it as it would have to.
 #[must_use]
-pub fn root_is_overlay() -> bool {
+pub fn is_on_overlay(scope: &[PathBuf]) -> bool {
     const OVERLAYFS_SUPER_MAGIC: i64 = 0x794c_7630;
-    rustix::fs::statfs("/").is_ok_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC)
+    let is_one = |tree: &Path| {
+        rustix::fs::statfs(tree).is_ok_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC)
+    };
+    if scope.is_empty() { is_one(Path::new("/")) } else { scope.iter().any(|tree| is_one(tree)) }
 }
 
 /// In which view `txos run` runs a command.
@@ -74,9 +78,10 @@ fn view() -> Check {
     if let Some(error) = refuses_views() {
         return Check::good(name, format!("{library}: no namespaces are to be had ({error})"));
     }
-    if root_is_overlay() {
-        let detail =
-            format!("{library}: the root directory is an overlay; with --scope, an overlay's");
+    if is_on_overlay(&[]) {
+        let detail = format!(
+            "{library}: the root directory is an overlay; with --scope of trees on other file systems, an overlay's"
+        );
         return Check::good(name, detail);
     }
     Check::good(name, "an overlay's")

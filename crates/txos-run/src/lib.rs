@@ -47,7 +47,7 @@ mod warning;
 use txos_engine::readset::ReadSet;
 use txos_engine::store::{Begin, Home, Transaction};
 
-pub use doctor::{Check, doctor, refuses_views, root_is_overlay};
+pub use doctor::{Check, doctor, is_on_overlay, refuses_views};
 pub use error::Error;
 use error::Result;
 pub use limits::{Limit, Limits};
@@ -58,7 +58,18 @@ pub use report::{CommandStatus, Ran};
 pub use session::brief::can_be_held;
 pub use session::output::Hold;
 pub use view::nesting::inside;
+pub use view::plan::scope_of;
 pub use warning::{Live, Warning, WarningKind};
+
+/// What is said of an `--exclude` that nothing matches.
+#[must_use]
+pub fn unmatched(pattern: &str) -> String {
+    format!(
+        "warning: --exclude {}: nothing that is there now matches; what is made later under such a \
+         name is versioned",
+        txos_engine::show::quoted(pattern.as_ref())
+    )
+}
 
 /// Begins a transaction for a command: decides what is versioned, makes the stores.
 ///

@@ -33,6 +33,7 @@ use txos_engine::Conflict;
 use txos_engine::error::{ConflictKind, Party};
 use txos_engine::program;
 use txos_engine::readset::ReadSet;
+use txos_engine::scope::{Scope, joined};
 use txos_engine::store::{Begin, Home, Transaction};
 use txos_engine::txn::{Delivery, Ended};
 
@@ -49,6 +50,9 @@ use crate::warning::{Live, say};
 const VARIABLE: &str = "TXOS_IN_PROCESS";
 /// Where in the transaction a command that goes on is to run, likewise.
 const DIRECTORY: &str = "TXOS_IN_PROCESS_DIRECTORY";
+/// What of the tree it versions, and what not.
+const SCOPE: &str = "TXOS_IN_PROCESS_SCOPE";
+const EXCLUDE: &str = "TXOS_IN_PROCESS_EXCLUDE";
 
 /// How the library gets into a command.
 #[derive(Clone, Debug)]
@@ -93,6 +97,15 @@ impl Entry {
     }
 }
 
+/// Has a command version only a part of the tree.
+pub fn set_scope(command: &mut Command, scope: &Scope) {
+    for (variable, paths) in [(SCOPE, &scope.only), (EXCLUDE, &scope.without)] {
+        if !paths.is_empty() {
+            command.env(variable, OsString::from_vec(joined(paths)));
+        }
+    }
+}
+
 /// How a command is run with the library.
 #[derive(Clone, Debug)]
 pub struct Library {
@@ -102,6 +115,8 @@ pub struct Library {
     pub words: String,
     /// The store, if it is not the usual one.
     pub store: Option<PathBuf>,
+    /// What of the tree it versions.
+    pub scope: Scope,
     /// It goes on in what was kept: its directory may be there and nowhere else, and so may its program. This runs that
     /// program then, when it is in the transaction.
     pub goes_on: Option<Vec<OsString>>,
@@ -111,12 +126,13 @@ pub struct Library {
 ///
 /// # Errors
 /// As [`crate::begin`].
-pub fn begin(home: &Home, options: &RunOptions) -> Result<Transaction> {
+pub fn begin(home: &Home, options: &RunOptions, scope: &Scope) -> Result<Transaction> {
     let directory = options.working_directory()?;
     if options.directory.is_some() {
         crate::check_directory(&directory)?;
     }
-    Ok(home.begin(Begin { directory, ..crate::labelled(options) })?)
+    let scope = OsString::from_vec(joined(&scope.only)).into();
+    Ok(home.begin(Begin { directory, scope, ..crate::labelled(options) })?)
 }
 
 /// Runs a command in a transaction that [`begin`] has begun, and waits until nobody has the transaction any more.
@@ -264,6 +280,7 @@ fn become_command(
     let wishes: Vec<&str> = wishes.into_iter().filter(|words| !words.is_empty()).collect();
     let mut command = library.entry.command(program, arguments);
     command.env(VARIABLE, wishes.join(",")).env("TXOS_ID", id.as_str());
+    set_scope(&mut command, &library.scope);
     if let Some(store) = &library.store {
         command.env("TXOS_STORE", store);
     }

@@ -270,6 +270,7 @@ pub(super) fn commit_part(
         command: pending.meta.command.clone(),
         arguments_hidden: pending.meta.arguments_hidden,
         directory: pending.meta.directory.clone(),
+        scope: std::path::PathBuf::new(),
         durable: options.durable,
     })?;
     pending.meta.splitting = Some(tx.id());

@@ -429,6 +429,7 @@ pub fn restore(
         command: wanted.command.clone(),
         arguments_hidden: false,
         directory: wanted.directory.clone(),
+        scope: std::path::PathBuf::new(),
         durable: options.durable,
     })?;
     let mut context = ExecContext { gate: options.gate, handle, progress };

@@ -79,6 +79,7 @@ pub fn revert(
         command: old.command.clone(),
         arguments_hidden: old.arguments_hidden,
         directory: old.directory.clone(),
+        scope: std::path::PathBuf::new(),
         durable: options.durable,
     })?;
     tx.meta.reverts = Some(id);

@@ -73,6 +73,7 @@ impl Transaction {
             command: self.meta.command.clone(),
             arguments_hidden: self.meta.arguments_hidden,
             directory: self.meta.directory.clone(),
+            scope: self.meta.scope.clone(),
             durable: self.meta.durable,
         })?;
         match self.fill(&mut fork, savepoint) {

@@ -140,6 +140,9 @@ pub struct Meta {
     /// What it changes is recorded as such ([`crate::changeset::record`]): it has no overlay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recorded: bool,
+    /// Of one that is recorded so: the trees of `--scope`, as [`crate::scope::joined`] has them. Empty: all.
+    #[serde(default, skip_serializing_if = "is_nothing", with = "crate::show::path_text")]
+    pub scope: PathBuf,
     /// What it versions.
     pub layers: Vec<LayerMeta>,
 }
@@ -148,6 +151,10 @@ pub struct Meta {
 #[expect(clippy::unnecessary_wraps, reason = "that they were not counted is said by `null`")]
 pub(super) fn none_changed() -> Option<u64> {
     Some(0)
+}
+
+fn is_nothing(path: &std::path::Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 impl Meta {

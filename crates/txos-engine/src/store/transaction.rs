@@ -42,6 +42,8 @@ pub struct Begin {
     pub arguments_hidden: bool,
     /// Where it is started.
     pub directory: PathBuf,
+    /// The trees of `--scope`, for one that is recorded ([`Meta::scope`]).
+    pub scope: PathBuf,
     /// Whether it is to be durable.
     pub durable: bool,
 }
@@ -235,6 +237,7 @@ impl Home {
             before: None,
             fork: None,
             recorded: false,
+            scope: begin.scope,
             layers: begin
                 .layers
                 .into_iter()

@@ -68,11 +68,7 @@ pub fn run(
     let warnings = Arc::new(Warnings::default());
     // Of one inside of another it was said before.
     for pattern in plan.unmatched.iter().filter(|_| options.given.is_none()) {
-        say(&format!(
-            "warning: --exclude {}: nothing that is there now matches; what is made later under such a \
-             name is versioned",
-            txos_engine::show::quoted(pattern.as_ref())
-        ));
+        say(&crate::unmatched(pattern));
     }
     let given = options.given.clone();
     let group = match &given {

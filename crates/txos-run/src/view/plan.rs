@@ -11,7 +11,7 @@
 //! - In a user namespace ([`super::cover`]) layers are chosen directory by directory.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -69,9 +69,9 @@ const LOCAL: [&str; 9] =
     ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "tmpfs", "ramfs"];
 
 /// The canonical, not nested directories that are in scope; none means everything.
-fn scopes(options: &RunOptions) -> Result<Vec<PathBuf>> {
+fn scopes(asked: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut dirs = BTreeSet::new();
-    for dir in &options.scope {
+    for dir in asked {
         let path = dir.canonicalize().map_err(|source| Error::View {
             step: "looking up the scope".into(),
             path: dir.clone(),
@@ -141,7 +141,7 @@ impl Stores<'_> {
 pub fn layers(home: &Home, options: &RunOptions) -> Result<Vec<LayerRequest>> {
     let mounts = visible()?;
     let stores = Stores { home, home_mount: mounts::mount_id(home.dir()) };
-    let scopes = scopes(options)?;
+    let scopes = scopes(&options.scope)?;
     let mut layers = Vec::new();
     if is_privileged() {
         let tops = if scopes.is_empty() { vec![PathBuf::from("/")] } else { scopes };
@@ -279,7 +279,7 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions, begins: bool) -
         }
     }
     plan.live.sort();
-    (plan.excluded, plan.unmatched) = excluded(options)?;
+    (plan.excluded, plan.unmatched) = excluded(&options.exclude)?;
     plan.layers = layers.iter().map(|l| l.target.clone()).collect();
     let attributes = |path: &Path| mount_of(&mounts, path).map(Mount::attributes);
     plan.attributes =
@@ -321,10 +321,22 @@ pub fn view(home: &Home, tx: &Transaction, options: &RunOptions, begins: bool) -
     Ok(plan)
 }
 
+/// What `--scope` and `--exclude` leave of the tree, for a command without an overlay; and the patterns that nothing matches.
+///
+/// # Errors
+/// If a tree is not there, or is no directory, or if a pattern is malformed.
+pub fn scope_of(scope: &[PathBuf], exclude: &[String]) -> Result<(scope::Scope, Vec<String>)> {
+    let bytes = |paths: Vec<PathBuf>| {
+        paths.into_iter().map(|path| path.into_os_string().into_vec()).collect()
+    };
+    let (without, unmatched) = excluded(exclude)?;
+    Ok((scope::Scope { only: bytes(scopes(scope)?), without: bytes(without) }, unmatched))
+}
+
 /// The layers that [`Plan::found`] names. A pending transaction does not say which directories its `--scope` named:
 /// there, only a layer in another one counts, because what is made anew at its path is versioned by the outer one.
 fn found(layers: &[Layer], options: &RunOptions, begins: bool) -> Result<Vec<PathBuf>> {
-    let asked = scopes(options)?;
+    let asked = scopes(&options.scope)?;
     let is_found = |layer: &Layer| match begins {
         true => !asked.contains(&layer.target),
         false => layer.is_inside(layers),
@@ -333,10 +345,10 @@ fn found(layers: &[Layer], options: &RunOptions, begins: bool) -> Result<Vec<Pat
 }
 
 /// Every existing match of the `--exclude` patterns, canonical; and the patterns without one.
-fn excluded(options: &RunOptions) -> Result<(Vec<PathBuf>, Vec<String>)> {
+fn excluded(patterns: &[String]) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let mut found = BTreeSet::new();
     let mut unmatched = Vec::new();
-    for pattern in &options.exclude {
+    for pattern in patterns {
         let full = if pattern.starts_with('/') {
             pattern.clone()
         } else {
@@ -366,7 +378,7 @@ fn unversioned(
     options: &RunOptions,
 ) -> Result<Vec<(PathBuf, String)>> {
     let layers = tx.layers();
-    let mut tops = scopes(options)?;
+    let mut tops = scopes(&options.scope)?;
     if tops.is_empty() {
         tops.push(PathBuf::from("/"));
     }

@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 
 use txos_engine::TxId;
 use txos_engine::program::{self, Kind};
+use txos_engine::scope;
 use txos_engine::txn::{Delivery, Ended};
 
 use super::entry::Regs;
@@ -34,6 +35,9 @@ const NAME: &str = "TXOS_IN_PROCESS_NAME";
 const MESSAGE: &str = "TXOS_IN_PROCESS_MESSAGE";
 /// The directory of the transaction in which it is to run.
 const DIRECTORY: &str = "TXOS_IN_PROCESS_DIRECTORY";
+/// What of the tree it versions, and what not.
+const SCOPE: &str = "TXOS_IN_PROCESS_SCOPE";
+const EXCLUDE: &str = "TXOS_IN_PROCESS_EXCLUDE";
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Somebody else was first (`EX_TEMPFAIL`).
@@ -262,6 +266,8 @@ fn start(name: String) {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         staging::run_in(directory.into_vec());
     }
+    let trees = |name: &str| scope::split(&std::env::var_os(name).unwrap_or_default().into_vec());
+    staging::stay_within(scope::Scope { only: trees(SCOPE), without: trees(EXCLUDE) });
     let report = match hand_over.map(ReportTo::begin).transpose() {
         Ok(report) => report,
         Err(failure) => {
@@ -358,7 +364,9 @@ fn forget_environment(first: bool) {
         first.then(|| &*Box::leak(CString::from(VIEW).into_boxed_c_str()));
     change_environment(|text| {
         let is = |name: &str| program::value(text.to_bytes(), name).is_some();
-        if [VARIABLE, NAME, MESSAGE, DIRECTORY, client::VARIABLE].into_iter().any(is)
+        if [VARIABLE, NAME, MESSAGE, DIRECTORY, SCOPE, EXCLUDE, client::VARIABLE]
+            .into_iter()
+            .any(is)
             || first && is("TXOS_VIEW")
         {
             // In place of one of them.

@@ -606,11 +606,21 @@ impl Tx {
         change(path)
     }
 
+    /// Whether what is not versioned may lose its name.
+    ///
+    /// # Errors
+    /// EBUSY: where a tree begins that is named, or on the way there.
+    pub fn is_free(&self, path: &[u8]) -> Sys<()> {
+        if self.copies.within.is_fixed(path) { Err(Errno::BUSY) } else { Ok(()) }
+    }
+
     /// A rename among what is not versioned.
     ///
     /// # Errors
     /// As the call; under TX_STRICT the transaction is doomed.
     pub fn live_rename(&mut self, from: &[u8], to: &[u8], flags: u32) -> Sys<u64> {
+        self.is_free(from)?;
+        self.is_free(to)?;
         self.unsupported_call("a rename outside of the versioned trees", from)?;
         kernel::rename_live(from, to, flags)
     }

@@ -352,10 +352,9 @@ impl Tx {
         let top: Rc<[u8]> = Rc::from(&b"/"[..]);
         let stable =
             Stable { dir: top, dir_id: stat.id, name: (*b".").into(), path: b"/".to_vec(), stat };
-        let live = !self.copies.is_versioned(b"/", &stat);
         let mut node = Node::new(stat, Some(stable));
         // A root on a file system that can't be versioned still has directories that can.
-        let _ = live;
+        node.live = self.copies.within.leaves_out(b"/");
         node.names.push((0, (*b".").into()));
         self.tree.by_id.insert((stat.id, stat.mnt), 0);
         self.tree.nodes.push(node);

@@ -288,6 +288,7 @@ impl Tx {
         let spot = match self.walk_parent(base, path)? {
             Place::At(spot) => spot,
             Place::Live(path) => {
+                self.is_free(&path)?;
                 return self.live_change(&path, |path| super::kernel::unlink_live(path, 0));
             }
         };
@@ -322,6 +323,7 @@ impl Tx {
         let spot = match self.walk_parent(base, path)? {
             Place::At(spot) => spot,
             Place::Live(path) => {
+                self.is_free(&path)?;
                 let flags = libc::AT_REMOVEDIR;
                 return self.live_change(&path, |path| super::kernel::unlink_live(path, flags));
             }
@@ -395,6 +397,7 @@ impl Tx {
             (Place::At(from), Place::At(to)) => (from, to),
             (Place::Live(from), Place::Live(to)) => return self.live_rename(&from, &to, flags),
             (Place::Live(path), _) | (_, Place::Live(path)) => {
+                self.is_free(&path)?;
                 return Err(match no_link_there(&path) {
                     Errno::EXIST => Errno::XDEV,
                     other => other,

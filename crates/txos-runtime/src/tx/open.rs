@@ -136,7 +136,9 @@ impl Tx {
         let mut path = path.to_vec();
         for _ in 0..=40 {
             let rules = Rules { parent: true, ..rules(resolve) };
-            let spot = match self.walk_by(base, &path, false, rules)? {
+            // A link that is not versioned may lead to what is.
+            let follow = !exclusive && flags & libc::O_NOFOLLOW == 0;
+            let spot = match self.walk_by(base, &path, follow, rules)? {
                 Place::Live(path) => return self.open_live(&path, flags, mode),
                 Place::At(spot) => spot,
             };
@@ -189,6 +191,21 @@ impl Tx {
             return Err(Errno::ACCESS);
         }
         Ok(())
+    }
+
+    /// The same of a link that is not versioned.
+    ///
+    /// # Errors
+    /// EACCES.
+    pub fn protected_link(&mut self, dir: &[u8], link: &[u8]) -> Sys<()> {
+        const OPEN: u32 = libc::S_ISVTX | libc::S_IWOTH;
+        let dir = kernel::statx(libc::AT_FDCWD, dir, 0)?;
+        let link = kernel::statx(libc::AT_FDCWD, link, libc::AT_SYMLINK_NOFOLLOW)?;
+        let is_protected = settings::protected_symlinks()
+            && dir.mode & OPEN == OPEN
+            && self.process.cred().uid != link.uid
+            && dir.uid != link.uid;
+        if is_protected { Err(Errno::ACCESS) } else { Ok(()) }
     }
 
     /// /proc/sys/fs/protected_regular: O_CREAT of somebody else's file in a sticky directory.

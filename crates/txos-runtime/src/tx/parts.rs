@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::realm::{RetryHistory, TxHandle};
+use txos_engine::scope::Scope;
 
 use super::{perm, shared, single_call, staging};
 
@@ -71,6 +72,8 @@ pub struct Copies {
     pub used_up: bool,
     /// Which file systems are versioned, by device and mount.
     pub file_systems: Vec<((u64, u64), bool)>,
+    /// What of them is.
+    pub within: &'static Scope,
 }
 
 impl Copies {
@@ -89,6 +92,7 @@ impl Default for Copies {
             published: 0,
             used_up: false,
             file_systems: shared::file_systems(),
+            within: staging::within(),
         }
     }
 }

@@ -360,6 +360,9 @@ impl Tx {
                 self.unsupported_call("a new file outside of the versioned trees", &path)?;
             }
             _ if changes => {
+                if matches!(handler, Some(Handler::Unlink(..))) {
+                    self.is_free(&path)?;
+                }
                 self.unsupported_call("a change outside of the versioned trees", &path)?;
             }
             _ => {}

@@ -8,11 +8,12 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use txos_engine::TxId;
 use txos_engine::commit::Ground;
+use txos_engine::mounts;
 use txos_engine::object::FileId;
 use txos_engine::readset::join;
+use txos_engine::scope::{self, Scope};
 use txos_engine::store::{Begin, Home, LayerMeta, Transaction};
 use txos_engine::version::Stamp;
-use txos_engine::{mounts, scope};
 
 use super::kernel::{Errno, Sys, look};
 use super::node::Id;
@@ -59,6 +60,19 @@ static DIRECTORY: OnceLock<Vec<u8>> = OnceLock::new();
 /// Says in which directory of the transaction this process's command is to run.
 pub fn run_in(directory: Vec<u8>) {
     let _ = DIRECTORY.set(directory);
+}
+
+/// What of the tree is versioned.
+static WITHIN: OnceLock<Scope> = OnceLock::new();
+
+/// Says what of the tree this process's command versions.
+pub fn stay_within(scope: Scope) {
+    let _ = WITHIN.set(scope);
+}
+
+/// What was said.
+pub fn within() -> &'static Scope {
+    WITHIN.get_or_init(Scope::default)
 }
 
 /// The directory that was asked for.
@@ -173,6 +187,7 @@ impl Tx {
                 command,
                 arguments_hidden: hides_arguments && has_arguments,
                 directory: PathBuf::from("/"),
+                scope: std::path::PathBuf::new(),
                 durable: self.how.flags & super::flags::DURABLE != 0,
             };
             if !self.is_recorded() {
@@ -448,13 +463,16 @@ impl Staging {
 impl Copies {
     /// Whether an object that was found at a path is versioned, by the policy of [`scope`].
     pub fn is_versioned(&mut self, path: &[u8], stat: &super::kernel::Stat) -> bool {
-        !scope::is_never(path) && self.versions(stat, || super::kernel::file_system(path, stat))
+        let is_out = scope::is_never(path) || self.within.leaves_out(path);
+        !is_out && self.versions(stat, || super::kernel::file_system(path, stat))
     }
 
     /// The same of an object that is open: no path may lead to it any more, or the path to another object.
     pub fn is_versioned_open(&mut self, fd: i32, stat: &super::kernel::Stat) -> bool {
         let path = super::kernel::path_of_fd(fd);
-        !path.is_ok_and(|path| scope::is_never(&path))
+        let path = path.unwrap_or_default();
+        !scope::is_never(&path)
+            && !self.within.leaves_out(&path)
             && self.versions(stat, || super::kernel::file_system_of(fd))
     }
 

@@ -139,10 +139,10 @@ impl Tx {
 
     /// What is at a name now, whoever may look there.
     fn at(&mut self, dir: Id, name: &[u8]) -> Sys<Option<Id>> {
-        let node = &self.tree.nodes[dir];
-        if node.live {
+        if self.leads_out(dir, name) && !self.leads_back(dir, name) {
             return Err(Errno::STALE);
         }
+        let node = &self.tree.nodes[dir];
         match node.dir()?.entries.get(name) {
             Some(entry) => Ok(entry.now),
             None if node.stable.is_none() => Ok(None),
@@ -153,8 +153,9 @@ impl Tx {
     /// The directory of a path of a layer, and the name in it; of the layer's root itself that directory and a dot.
     fn place_in_tree(&mut self, layer: usize, path: &[u8]) -> Sys<Option<(Id, Name)>> {
         let point = self.copies.layers.get(layer).ok_or(Errno::IO)?.point.clone();
-        let mut dir = self.stable_dir(&point)?;
-        let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let mut dir = self.tree.top;
+        let names = [&point, path].into_iter().flat_map(|path| path.split(|&byte| byte == b'/'));
+        let mut names = names.filter(|name| !name.is_empty());
         let Some(last) = names.next_back() else { return Ok(Some((dir, (*b".").into()))) };
         for name in names {
             match self.at(dir, name)? {

@@ -217,6 +217,8 @@ impl Tx {
         let mut target: Vec<u8>;
         let mut path = path;
         let mut at = 0;
+        // What was not walked to has a node of its own, in which nothing is looked up.
+        let mut is_walked = here == self.tree.top || !self.tree.nodes[here].live;
         let is_look = !(parent || blind || no_mounts);
         if absolute
             && is_look
@@ -255,14 +257,20 @@ impl Tx {
                 }
                 return Ok(Place::Live(join(b".", &path[at..])));
             }
-            if self.tree.nodes[here].live && !self.tree.leads_back(here, &path[at..end]) {
+            let leads_back = self.leads_back(here, &path[at..end]);
+            if self.leads_out(here, &path[at..end]) && !(leads_back && is_walked) {
                 let way = self.tree.live_path(here, &path[at..]);
                 let by_rules = no_links || no_mounts || self.tree.beneath;
                 if by_rules || magic_link(&way).is_some() || self.is_of_who_asks(&way) {
                     return self.live(way, follow, rules);
                 }
-                // Above what is not versioned may be what is.
-                match out_of_live(&way)? {
+                // Above what is not versioned may be what is, and where its links lead.
+                let again = match (leads_back, out_of_live(&way)?) {
+                    (true, _) => Some(way.clone()),
+                    (false, Some(above)) => Some(above),
+                    (false, None) => self.by_link(&way, follow, &mut links)?,
+                };
+                match again {
                     Some(way) => target = way,
                     None => return Ok(Place::Live(way)),
                 }
@@ -270,7 +278,7 @@ impl Tx {
                 if upwards > UPWARDS_MAX {
                     return Err(Errno::LOOP);
                 }
-                (here, path, at) = (self.tree.top, &target, 0);
+                (here, path, at, is_walked) = (self.tree.top, &target, 0, true);
                 continue;
             }
             if !self.tree.nodes[here].is_dir() {
@@ -292,6 +300,10 @@ impl Tx {
                 }
                 at = next;
                 continue;
+            }
+            if is_last && (parent || blind) && self.tree.nodes[here].live {
+                // The name of what is versioned is not.
+                return Ok(Place::Live(self.tree.live_path(here, &path[at..])));
             }
             if is_last && blind {
                 self.may_search(here)?;
@@ -352,6 +364,56 @@ impl Tx {
             here = found;
             at = next;
         }
+    }
+
+    /// Whether what is at a name of a directory is not versioned.
+    pub fn leads_out(&self, dir: Id, name: &[u8]) -> bool {
+        if self.tree.nodes[dir].live {
+            return true;
+        }
+        !(self.copies.within.is_none() || matches!(name, b"." | b".."))
+            && self.copies.within.leaves_out(&self.tree.live_path(dir, name))
+    }
+
+    /// Whether a name in a directory that is not versioned leads to something that is.
+    pub fn leads_back(&self, dir: Id, name: &[u8]) -> bool {
+        let Some(stable) = self.tree.nodes[dir].stable.as_ref() else { return false };
+        name == b"shm" && stable.path == b"/dev"
+            || !self.copies.within.is_none()
+                && !matches!(name, b"." | b"..")
+                && self.copies.within.leads_to_one(&join(&stable.path, name))
+    }
+
+    /// A path in what is not versioned, once the first link on it was followed. `None`: there is none that the walk follows.
+    ///
+    /// # Errors
+    /// ELOOP: too many; EACCES: one that the system's rules for directories of all users forbid (`protected_symlinks`).
+    fn by_link(&mut self, path: &[u8], follow: bool, links: &mut u32) -> Sys<Option<Vec<u8>>> {
+        let is_kernels =
+            [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|top| path.starts_with(top));
+        if is_kernels || self.tree.root != self.tree.top || !passes_link(path) {
+            return Ok(None);
+        }
+        let mut end = 0;
+        while end < path.len() {
+            let start = path[end..].iter().position(|&b| b != b'/').map_or(path.len(), |n| end + n);
+            end = path[start..].iter().position(|&b| b == b'/').map_or(path.len(), |n| start + n);
+            let ((dir, _), (link, rest)) = (path.split_at(start), path.split_at(end));
+            if start == end || rest.is_empty() && !follow {
+                break;
+            }
+            let Ok(target) = read_link(libc::AT_FDCWD, link) else { continue };
+            *links += 1;
+            if *links > LINKS_MAX {
+                return Err(Errno::LOOP);
+            }
+            if rest.iter().all(|&byte| byte == b'/') {
+                self.protected_link(dir, link)?;
+            }
+            let whole = if target.starts_with(b"/") { target } else { [dir, &target].concat() };
+            return Ok(Some([&whole, rest].concat()));
+        }
+        Ok(None)
     }
 
     /// Whether a path means the process that asks, by a name that means this one here.
@@ -630,11 +692,6 @@ impl ShadowTree {
         Ok(above)
     }
 
-    /// Whether a name in a directory that is not versioned leads to something that is.
-    fn leads_back(&self, dir: Id, name: &[u8]) -> bool {
-        name == b"shm" && self.nodes[dir].stable.as_ref().is_some_and(|s| s.path == b"/dev")
-    }
-
     fn live_path(&self, dir: Id, rest: &[u8]) -> Vec<u8> {
         let base = match &self.nodes[dir].stable {
             Some(stable) => stable.path.clone(),
@@ -686,6 +743,15 @@ fn out_of_live(path: &[u8]) -> Sys<Option<Vec<u8>>> {
         end += 1;
     }
     Ok(None)
+}
+
+/// Whether a link is on a path, or at its end.
+fn passes_link(path: &[u8]) -> bool {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    match kernel::open_exact(path, flags).map(OwnedFd::of) {
+        Ok(fd) => kernel::look_fd(fd.number()).is_ok_and(|stat| stat.kind() == FileKind::Symlink),
+        Err(errno) => errno == Errno::LOOP,
+    }
 }
 
 /// The end of a walk at `.` or `..`, which is this directory.

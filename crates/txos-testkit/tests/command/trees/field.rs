@@ -618,8 +618,12 @@ impl Field {
     fn kept(&self, case: &Case, native: &Native, end: End, in_library: bool) -> Checked {
         let parts = case.parts.len();
         let run = if in_library {
-            let txos = self.txos(&["run", "--view=library", "--keep", "--"]);
-            self.interpret(txos, Linked::Natively, 1)
+            // Every other case versions the tree alone, by which its paths begin in what is not versioned.
+            let is_limited = case.parts.iter().map(Vec::len).sum::<usize>() % 2 == 0;
+            let scope = format!("--scope={}", self.lab.tree().display());
+            let scope: &[&str] = if is_limited { &[&scope] } else { &[] };
+            let words = [&["run", "--view=library", "--keep"], scope, &["--"]].concat();
+            self.interpret(self.txos(&words), Linked::Natively, 1)
         } else {
             self.run(&["--keep"], 1)
         };

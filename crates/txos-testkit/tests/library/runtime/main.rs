@@ -25,6 +25,7 @@ mod processes;
 mod program;
 mod put_back;
 mod received;
+mod scope;
 mod signalling;
 mod sweep;
 mod threads;

@@ -567,7 +567,9 @@ static void carry_out(void)
         read_from(fd(1), size_of(2));
     } else if (IS("seek")) {
         static const int whence[] = { SEEK_SET, SEEK_CUR, SEEK_END };
-        answer(lseek(fd(1), number(2), whence[(unsigned long)number(3) % 3]));
+        off_t at = lseek(fd(1), number(2), whence[(unsigned long)number(3) % 3]);
+        // A position in a directory means something to the file system only.
+        answer(at > 0 && fstat(fd(1), &st) == 0 && S_ISDIR(st.st_mode) ? 0 : at);
     } else if (IS("ftruncate")) {
         answer(ftruncate(fd(1), number(2)));
     } else if (IS("fallocate")) {
