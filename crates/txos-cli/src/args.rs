@@ -346,9 +346,10 @@ pub struct RunArgs {
     /// Where CMD gets its own view of the files from
     ///
     /// `overlay`: mounts and a supervisor, for any program. `library`: a library that is loaded into CMD and into the programs that it
-    /// runs answers their system calls; nothing is mounted and no privileges are needed, but the programs must be dynamically
-    /// linked, and options that need an overlay, such as --scope and --memory, are refused. `auto` is the overlay, or the library where the overlay is not to be had: where no mounts or namespaces are
-    /// allowed, and on a root directory that is an overlay itself, as in containers.
+    /// runs answers their system calls; nothing is mounted and no privileges are needed, but
+    /// options that need an overlay, such as --hide and --memory, are refused. `auto` is the overlay, or the library where the
+    /// overlay is not to be had: where no mounts or namespaces are allowed, and where what is to be versioned is on an overlay
+    /// itself, as in containers.
     #[arg(
         long = "view",
         value_name = "WHICH",

@@ -201,6 +201,18 @@ fn in_order(
             in_library = true;
             continue;
         }
+        let refused = args.only_with_overlay();
+        if attempted.is_err()
+            && args.which_view == WhichView::Auto
+            && !refused.is_empty()
+            && let Some(why) = txos_run::refuses_views()
+        {
+            return Err(Failure::new(format!(
+                "no namespaces are to be had ({why}), which {} needs; without it the command runs in the library's view; \
+                 nothing was run",
+                refused.join(", ")
+            )));
+        }
         let (ended, next) = attempted?;
         let (conflicts, only_read) = match ended {
             Attempt::Ended(status) => return Ok(status),

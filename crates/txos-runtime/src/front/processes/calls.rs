@@ -604,7 +604,14 @@ fn is_local(number: i64) -> bool {
 
 fn once(process: &Process, call: &Call, shape: &Shape) -> Sys<Done> {
     let mut link = process.link();
-    match places(&link, call, shape)? {
+    let found = match places(&link, call, shape) {
+        Err(Errno::XDEV) => {
+            drop(link);
+            return Err(new_name(process, call).err().unwrap_or(Errno::XDEV));
+        }
+        found => found?,
+    };
+    match found {
         Some(places) => asked(&mut link, call, shape, &places, None),
         None => match special_of(call) {
             Some(number) => {
@@ -614,6 +621,24 @@ fn once(process: &Process, call: &Call, shape: &Shape) -> Sys<Done> {
             }
             None => Ok(Done::Natively),
         },
+    }
+}
+
+/// Whether the new name of a link can be made: that is asked before what it is to lead to.
+fn new_name(process: &Process, call: &Call) -> Sys<()> {
+    let (dir, path) = match call.number() {
+        libc::SYS_link => (libc::AT_FDCWD as u64, call.word(1)),
+        libc::SYS_linkat => (call.word(2), call.word(3)),
+        _ => return Ok(()),
+    };
+    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let flags = libc::AT_SYMLINK_NOFOLLOW as u64;
+    let words = [dir, path, found.as_mut_ptr() as u64, flags, 0, 0];
+    // SAFETY: the path is the program's; there is room for the answer until that.
+    match by_shape(process, &unsafe { Call::new(libc::SYS_newfstatat, words) }) {
+        Ok(Done::Answer(_)) => Err(Errno::EXIST),
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

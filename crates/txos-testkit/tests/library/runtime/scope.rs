@@ -4,6 +4,8 @@
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, system};
 
+use super::processes::contained;
+
 /// A tree to version, beside others, and links to and fro.
 const PREPARE: &str = "set -e; mkdir -p in/deep in/cache out; echo old > in/f; echo old > out/f; echo c > in/cache/c
      ln -s ../in out/link; ln -s ../in/f out/to-file; ln -s ../out in/up; ln -s \"$PWD/in/deep\" out/absolute; ln -s link out/chain";
@@ -137,8 +139,7 @@ fn what_matches_a_pattern_is_left_alone() {
         "echo x > in/cache/x; echo x > in/x; rm in/cache/c; ls in/cache; cd in/cache; echo y > y; echo y > ../y",
     );
     assert_eq!(done.text(), "x\n");
-    let _ =
-        done.says("--exclude in/none*").says("nothing that is there now matches").says("live");
+    let _ = done.says("--exclude in/none*").says("nothing that is there now matches").says("live");
     assert_eq!(lab.native("ls in in/cache").text(), "in:\ncache\ndeep\nf\nup\n\nin/cache:\nx\ny\n");
     let _ =
         run(&lab, &options, "rm -r in/cache; echo $?; ls in/cache").run().expect(0).says("busy");
@@ -240,4 +241,40 @@ fn what_is_no_directory_is_refused() {
         let _ = run(&lab, &["--scope", scope], "touch ran").run().expect(125).says(why);
     }
     assert!(!lab.path("ran").exists());
+}
+
+/// What agents run, where nothing can be mounted.
+#[test]
+fn sessions_of_agents_need_no_mounts() {
+    let lab = lab();
+    let before = Tree::of(&lab.path("in"));
+    let shell = |command: &str| {
+        contained(&lab, &["agent", "shell", "--session=s", "--scope=in", "--", "-c", command]).run()
+    };
+    let _ = shell("echo 1 > in/one; echo 1 > out/one; rm -r in/deep")
+        .expect(0)
+        .says("outside of the versioned trees");
+    assert_eq!(
+        shell("cat in/one; echo 2 >> out/link/one; ls in").expect(0).text(),
+        "1\ncache\nf\none\nup\n"
+    );
+    let _ = shell("rm -r in/*; exit 7").expect(7);
+    before.expect_same(&Tree::of(&lab.path("in")));
+    let _ = contained(&lab, &["undo", "agent:s"]).run().expect(0);
+    let _ = contained(&lab, &["commit", "agent:s"]).run().expect(0);
+    assert_eq!(lab.native("cat in/one out/one; ls in | tr '\\n' ' '").text(), "1\n2\n1\ncache f one up ");
+    lab.expect_clean();
+}
+
+/// What can't be held is said, with what to do.
+#[test]
+fn an_option_that_needs_namespaces_is_named() {
+    let lab = lab();
+    let done = contained(&lab, &["run", "--scope=in", "--no-network", "--", "touch", "in/ran"])
+        .run()
+        .expect(125);
+    let _ =
+        done.says("no namespaces are to be had").says("--no-network needs").says("nothing was run");
+    assert!(!lab.path("in/ran").exists());
+    lab.expect_clean();
 }
