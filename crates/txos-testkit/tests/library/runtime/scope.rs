@@ -262,7 +262,10 @@ fn sessions_of_agents_need_no_mounts() {
     before.expect_same(&Tree::of(&lab.path("in")));
     let _ = contained(&lab, &["undo", "agent:s"]).run().expect(0);
     let _ = contained(&lab, &["commit", "agent:s"]).run().expect(0);
-    assert_eq!(lab.native("cat in/one out/one; ls in | tr '\\n' ' '").text(), "1\n2\n1\ncache f one up ");
+    assert_eq!(
+        lab.native("cat in/one out/one; ls in | tr '\\n' ' '").text(),
+        "1\n2\n1\ncache f one up "
+    );
     lab.expect_clean();
 }
 
