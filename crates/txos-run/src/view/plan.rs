@@ -192,19 +192,26 @@ pub fn below<'a>(mounts: &'a [Mount], top: &'a Path) -> impl Iterator<Item = &'a
     mounts.iter().filter(move |m| m.point != top && m.point.starts_with(top))
 }
 
+/// Whether a directory can be versioned, by where it is.
+fn can_be_named(top: &Path) -> Result<()> {
+    if !is_never(top) {
+        return Ok(());
+    }
+    let shown = txos_engine::show::quoted(top);
+    Err(Error::Unsupported {
+        what: format!(
+            "{shown} is never versioned: /proc, /sys, /dev and /run are the running system's"
+        ),
+        advice: "Name another directory with --scope.".into(),
+    })
+}
+
 /// The layer of a directory that must be versioned.
 fn layer_or_error(stores: &Stores<'_>, mounts: &[Mount], top: &Path) -> Result<LayerRequest> {
     let unsupported =
         |what: String, advice: &str| Error::Unsupported { what, advice: advice.into() };
     let shown = txos_engine::show::quoted(top);
-    if is_never(top) {
-        return Err(unsupported(
-            format!(
-                "{shown} is never versioned: /proc, /sys, /dev and /run are the running system's"
-            ),
-            "Name another directory with --scope.",
-        ));
-    }
+    can_be_named(top)?;
     let Some(mount) = mount_of(mounts, top) else {
         return Err(unsupported(
             format!(
@@ -329,8 +336,9 @@ pub fn scope_of(scope: &[PathBuf], exclude: &[String]) -> Result<(scope::Scope, 
     let bytes = |paths: Vec<PathBuf>| {
         paths.into_iter().map(|path| path.into_os_string().into_vec()).collect()
     };
-    let (without, unmatched) = excluded(exclude)?;
-    Ok((scope::Scope { only: bytes(scopes(scope)?), without: bytes(without) }, unmatched))
+    let (only, (without, unmatched)) = (scopes(scope)?, excluded(exclude)?);
+    only.iter().try_for_each(|top| can_be_named(top))?;
+    Ok((scope::Scope { only: bytes(only), without: bytes(without) }, unmatched))
 }
 
 /// The layers that [`Plan::found`] names. A pending transaction does not say which directories its `--scope` named:

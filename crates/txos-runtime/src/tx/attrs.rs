@@ -53,7 +53,7 @@ impl Tx {
                 if follow && let Some(number) = super::open::descriptor_path(&path) {
                     return self.object_of(number).map_err(|_| Errno::NOENT);
                 }
-                Ok(Object::Live(path))
+                Ok(Object::Live(if follow { followed(path) } else { path }))
             }
         }
     }
@@ -211,6 +211,11 @@ impl Tx {
         let id = match object {
             Object::Node(id) => id,
             Object::Live(path) => {
+                if kernel::stays_at_link(&path)
+                    && kernel::look(&path).is_ok_and(|stat| stat.kind() == FileKind::Symlink)
+                {
+                    return Err(Errno::OPNOTSUPP);
+                }
                 return self.live_change(&path, |path| kernel::chmod_live(path, mode));
             }
             Object::Fd(real) => {
@@ -370,7 +375,9 @@ impl Tx {
         let id = match object {
             Object::Node(id) => id,
             Object::Live(path) => {
-                return self.live_change(&path, |path| kernel::utimes_live(path, &times, 0));
+                let stays = kernel::stays_at_link(&path);
+                let flags = if stays { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+                return self.live_change(&path, |path| kernel::utimes_live(path, &times, flags));
             }
             Object::Fd(real) => {
                 self.unsupported_call("a change of the times of what is not versioned", b"")?;
@@ -622,7 +629,9 @@ impl Tx {
         self.is_free(from)?;
         self.is_free(to)?;
         self.unsupported_call("a rename outside of the versioned trees", from)?;
-        kernel::rename_live(from, to, flags)
+        let renamed = kernel::rename_live(from, to, flags)?;
+        self.tree.follow_rename(from, to, flags & libc::RENAME_EXCHANGE != 0);
+        Ok(renamed)
     }
 
     /// A link among what is not versioned, of a path or of a descriptor. `sem_open(3)` makes one.
@@ -636,6 +645,21 @@ impl Tx {
 }
 
 impl ShadowTree {
+    /// Directories that are not versioned, in which paths begin, are known by their paths.
+    fn follow_rename(&mut self, from: &[u8], to: &[u8], exchange: bool) {
+        let below = |path: &[u8], top: &[u8]| {
+            txos_engine::readset::is_at_or_below(path, top).then(|| path[top.len()..].to_vec())
+        };
+        for node in self.nodes.iter_mut().filter(|node| node.live && node.dir.is_some()) {
+            let Some(stable) = &mut node.stable else { continue };
+            if let Some(rest) = below(&stable.path, from) {
+                stable.path = [to, &rest].concat();
+            } else if exchange && let Some(rest) = below(&stable.path, to) {
+                stable.path = [from, &rest].concat();
+            }
+        }
+    }
+
     fn xattrs_changed(
         &mut self,
         id: Id,
@@ -717,6 +741,17 @@ fn give(value: &[u8], out: UserSlice) -> Sys<u64> {
     }
     out.write(value)?;
     Ok(value.len() as u64)
+}
+
+/// What a link leads to that only the kernel follows, if a path ends with one.
+fn followed(path: Vec<u8>) -> Vec<u8> {
+    let is_link = || kernel::look(&path).is_ok_and(|stat| stat.kind() == FileKind::Symlink);
+    if !kernel::stays_at_link(&path) || !is_link() {
+        return path;
+    }
+    let found = kernel::OwnedFd::open(&path, libc::O_PATH | libc::O_CLOEXEC)
+        .and_then(|fd| kernel::path_of_fd(fd.number()));
+    found.ok().filter(|found| found.starts_with(b"/")).unwrap_or(path)
 }
 
 /// Applies mode bits to an ACL: owner, mask (or group), others.

@@ -40,7 +40,7 @@ impl Tx {
         let is_same = kernel::identify_fd(fd.number()).is_ok_and(|s| s.id == file);
         let names = kernel::list(fd.number());
         drop(fd);
-        if !is_same {
+        if !is_same && !self.tree.nodes[id].live {
             return Err(self.changed_outside(&path, "the directory was replaced by another"));
         }
         let names = names?;

@@ -38,6 +38,12 @@ impl Tx {
         if flags & libc::O_PATH != 0 {
             flags &= libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         }
+        if resolve != 0
+            && !self.process.delegates
+            && let Some(opened) = self.open_live_by(dirfd, path, flags, mode, resolve)?
+        {
+            return Ok(opened);
+        }
         if resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 {
             return self.open_scoped(dirfd, path, flags, mode, resolve);
         }
@@ -68,6 +74,75 @@ impl Tx {
                 self.open_node(id, flags)
             }
         }
+    }
+
+    /// openat2(2) in a directory that is not versioned: the kernel goes by its rules. `None`: it begins elsewhere.
+    fn open_live_by(
+        &mut self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Sys<Option<u64>> {
+        let is_root = path.starts_with(b"/") && resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) == 0;
+        let base =
+            self.base(dirfd, if path.starts_with(b"/") && !is_root { b"." } else { path })?;
+        let Some(stable) = self.tree.nodes[base].stable.as_ref().filter(|_| {
+            self.tree.nodes[base].live && self.tree.unreachable != Some(base) && !is_root
+        }) else {
+            return Ok(None);
+        };
+        let dir = OwnedFd::open(&stable.path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)?;
+        if let Some(path) = self.versioned_by(dir.number(), path, flags, resolve)? {
+            return self.open(libc::AT_FDCWD, &path, flags, mode, 0).map(Some);
+        }
+        let looks = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        if flags & libc::O_CREAT != 0 {
+            match kernel::open_by(dir.number(), path, looks, 0, resolve) {
+                Ok(fd) => kernel::close(fd),
+                Err(_) => {
+                    self.unsupported_call("a new file outside of the versioned trees", path)?;
+                }
+            }
+        }
+        let fd = kernel::open_by(dir.number(), path, flags, mode, resolve)?;
+        let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
+        let is_dir = kernel::look_fd(fd)?.kind() == FileKind::Dir;
+        let node = is_dir.then(|| self.tree.live_dir(&kernel::magic_path(fd))).transpose()?;
+        let file = self.fds.add(OpenFile { node, ..open });
+        self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| Some(n as u64))
+    }
+
+    /// Where a path leads from a directory that is not versioned, by the rules of openat2(2), if that is versioned.
+    fn versioned_by(
+        &mut self,
+        dir: i32,
+        path: &[u8],
+        flags: i32,
+        resolve: u64,
+    ) -> Sys<Option<Vec<u8>>> {
+        if self.copies.within.is_none() {
+            return Ok(None);
+        }
+        let mut found = |path: &[u8], flags: i32| -> Sys<Option<Vec<u8>>> {
+            let flags = libc::O_PATH | libc::O_CLOEXEC | flags;
+            let Ok(fd) = kernel::open_by(dir, path, flags, 0, resolve).map(OwnedFd::of) else {
+                return Ok(None);
+            };
+            let is_versioned =
+                self.copies.is_versioned_open(fd.number(), &kernel::look_fd(fd.number())?);
+            Ok(kernel::path_of_fd(fd.number()).ok().filter(|_| is_versioned))
+        };
+        if let Some(whole) = found(path, flags & libc::O_NOFOLLOW)? {
+            return Ok(Some(whole));
+        }
+        // It may be in the transaction only, or is to be made.
+        let (parent, last) = match path.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => path.split_at(at + 1),
+            None => (&b"."[..], path),
+        };
+        Ok(found(parent, libc::O_DIRECTORY)?.map(|dir| txos_engine::readset::join(&dir, last)))
     }
 
     /// openat2(2) that is to stay at or below its directory.
@@ -494,6 +569,16 @@ impl Tx {
             FileKind::Dir => open.node = Some(self.tree.live_dir(path)?),
             // Under TX_STRICT the transaction is doomed then.
             FileKind::Fifo => drop(self.talks_by_any_way()),
+            // As of each process of several: what it is written to by is perhaps a standard stream by then.
+            FileKind::File
+                if self.how.flags & super::flags::COMMAND != 0
+                    && flags & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY
+                    && flags & libc::O_PATH == 0
+                    && !path.starts_with(b"/proc/")
+                    && !path.starts_with(b"/sys/") =>
+            {
+                self.output_of_kind(FileKind::File).inspect_err(|_| kernel::close(fd))?;
+            }
             _ => {}
         }
         let file = self.fds.add(open);
@@ -570,6 +655,7 @@ impl ShadowTree {
 fn rules(resolve: u64) -> Rules {
     Rules {
         no_links: resolve & RESOLVE_NO_SYMLINKS != 0,
+        no_magic: resolve & RESOLVE_NO_MAGICLINKS != 0,
         no_mounts: resolve & RESOLVE_NO_XDEV != 0,
         ..Rules::default()
     }

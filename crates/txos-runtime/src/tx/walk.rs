@@ -62,6 +62,8 @@ pub struct Rules {
     pub blind: bool,
     /// Symbolic links end it.
     pub no_links: bool,
+    /// The links of `/proc` that lead to objects do.
+    pub no_magic: bool,
     /// Mount points end it.
     pub no_mounts: bool,
 }
@@ -209,7 +211,7 @@ impl Tx {
         reason = "one loop over the components of a path; each of its steps may go on, begin again or end it"
     )]
     fn walk_on(&mut self, start: Id, path: &[u8], follow: bool, rules: Rules) -> Sys<Place> {
-        let Rules { parent, blind, no_links, no_mounts } = rules;
+        let Rules { parent, blind, no_links, no_mounts, .. } = rules;
         let (mut links, mut upwards) = (0, 0);
         let mut here = start;
         let absolute = path.starts_with(b"/");
@@ -257,6 +259,10 @@ impl Tx {
                 }
                 return Ok(Place::Live(join(b".", &path[at..])));
             }
+            if self.tree.nodes[here].live && &path[at..end] == b"." && !is_last {
+                at = next;
+                continue;
+            }
             let leads_back = self.leads_back(here, &path[at..end]);
             if self.leads_out(here, &path[at..end]) && !(leads_back && is_walked) {
                 let way = self.tree.live_path(here, &path[at..]);
@@ -268,7 +274,7 @@ impl Tx {
                 let again = match (leads_back, out_of_live(&way)?) {
                     (true, _) => Some(way.clone()),
                     (false, Some(above)) => Some(above),
-                    (false, None) => self.by_link(&way, follow, &mut links)?,
+                    (false, None) => self.by_link(&way, (follow, parent || blind), &mut links)?,
                 };
                 match again {
                     Some(way) => target = way,
@@ -388,7 +394,12 @@ impl Tx {
     ///
     /// # Errors
     /// ELOOP: too many; EACCES: one that the system's rules for directories of all users forbid (`protected_symlinks`).
-    fn by_link(&mut self, path: &[u8], follow: bool, links: &mut u32) -> Sys<Option<Vec<u8>>> {
+    fn by_link(
+        &mut self,
+        path: &[u8],
+        (follow, is_for_name): (bool, bool),
+        links: &mut u32,
+    ) -> Sys<Option<Vec<u8>>> {
         let is_kernels =
             [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|top| path.starts_with(top));
         if is_kernels || self.tree.root != self.tree.top || !passes_link(path) {
@@ -399,7 +410,10 @@ impl Tx {
             let start = path[end..].iter().position(|&b| b != b'/').map_or(path.len(), |n| end + n);
             end = path[start..].iter().position(|&b| b == b'/').map_or(path.len(), |n| start + n);
             let ((dir, _), (link, rest)) = (path.split_at(start), path.split_at(end));
-            if start == end || rest.is_empty() && !follow {
+            let is_last = rest.iter().all(|&byte| byte == b'/');
+            // Who makes or takes a name means that, whatever slash comes after it.
+            let follow = if rest.is_empty() { follow } else { !is_for_name };
+            if start == end || is_last && !follow {
                 break;
             }
             let Ok(target) = read_link(libc::AT_FDCWD, link) else { continue };
@@ -407,7 +421,7 @@ impl Tx {
             if *links > LINKS_MAX {
                 return Err(Errno::LOOP);
             }
-            if rest.iter().all(|&byte| byte == b'/') {
+            if is_last {
                 self.protected_link(dir, link)?;
             }
             let whole = if target.starts_with(b"/") { target } else { [dir, &target].concat() };
@@ -444,7 +458,7 @@ impl Tx {
             }
         };
         let Some(node) = node else { return Ok(Place::Live(path)) };
-        if rules.no_links {
+        if rules.no_links || rules.no_magic {
             return Err(Errno::LOOP);
         }
         if rest.is_empty() {

@@ -99,6 +99,9 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
                 by_server(number, rest)
             }
             [b"cwd", ref rest @ ..] => (libc::AT_FDCWD, [&b"./"[..], &joined(rest)].concat()),
+            [b"root", ref rest @ ..] if !rest.is_empty() => {
+                (libc::AT_FDCWD, [&b"/"[..], &joined(rest)].concat())
+            }
             _ => of_number(),
         });
     }

@@ -118,7 +118,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             Found::At(path) => {
                 let flags = libc::O_RDONLY | libc::O_CLOEXEC;
                 opened = OwnedFd::open(path.to_bytes(), flags).map_err(|errno| match errno {
-                    Errno::ACCESS => Stop::Cannot(format!(
+                    Errno::ACCESS if can_be_run(path.to_bytes()) => Stop::Cannot(format!(
                         "{} can be run but not read: the library can't be loaded into it",
                         String::from_utf8_lossy(&name)
                     )),
@@ -136,7 +136,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             )));
         }
         match kind {
-            Kind::Dynamic(linker) if has_other_libraries(link) => {
+            Kind::Dynamic(linker) if asks_only(call, at)? || has_other_libraries(link) => {
                 return load(link, found, &name, Some(linker), called, arguments);
             }
             Kind::Dynamic(_) => {
@@ -196,6 +196,34 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
         }
     }
     Err(Errno::LOOP.into())
+}
+
+/// Whether a process may run a file. One on the way to which a directory is closed it can't look at.
+fn can_be_run(path: &[u8]) -> bool {
+    kernel::access_at(libc::AT_FDCWD, path, libc::X_OK as u32, libc::AT_EACCESS).is_ok()
+}
+
+/// Whether a dynamic linker is only to say what the program needs, as for `ldd(1)`: it loads nothing then. (Where the library
+/// can't load a program it is preloaded.)
+fn asks_only(call: &Call, at: usize) -> Result<bool, Stop> {
+    const ASKS: &str = "LD_TRACE_LOADED_OBJECTS";
+    if !program::can_be_accompanied() {
+        return Ok(false);
+    }
+    for address in strings(call.word(at + 2))? {
+        let mut start = [0; ASKS.len() + 2];
+        for (place, byte) in (address..).zip(&mut start) {
+            // SAFETY: the program has given it for this call.
+            *byte = unsafe { UserPtr::<u8>::new(place) }.read()?;
+            if *byte == 0 {
+                break;
+            }
+        }
+        if program::value(&start, ASKS).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the kernel, and the dynamic linker that it starts before the library is there, would find other libraries outside of

@@ -16,6 +16,13 @@ macro_rules! itself {
     };
 }
 
+/// Whether a path of what is not versioned means a link that it ends with: one that was to be followed was. In `/proc` only the
+/// kernel follows.
+#[must_use]
+pub fn stays_at_link(path: &[u8]) -> bool {
+    !path.starts_with(b"/proc/")
+}
+
 /// `fchmodat(2)`: a link is followed.
 ///
 /// # Errors
@@ -199,7 +206,12 @@ pub fn fxattr_names_to(fd: i32, out: UserSlice) -> Sys<u64> {
 pub fn set_xattr_live(path: &[u8], name: &[u8], value: &[u8], flags: i32) -> Sys<u64> {
     let (at, len) = (value.as_ptr(), value.len());
     // SAFETY: path and name end with their zeroes, and the kernel reads the value.
-    with_paths(path, name, |p, n| unsafe { sys!(SYS_setxattr, p.at(), n.at(), at, len, flags) })
+    with_paths(path, name, |p, n| unsafe {
+        match stays_at_link(path) {
+            true => sys!(SYS_lsetxattr, p.at(), n.at(), at, len, flags),
+            false => sys!(SYS_setxattr, p.at(), n.at(), at, len, flags),
+        }
+    })
 }
 
 /// `lsetxattr(2)`, without flags.
@@ -221,7 +233,12 @@ pub fn set_xattr(path: &[u8], name: &[u8], value: &[u8]) -> Sys<()> {
 /// As the system call.
 pub fn remove_xattr_live(path: &[u8], name: &[u8]) -> Sys<u64> {
     // SAFETY: path and name end with their zeroes.
-    with_paths(path, name, |p, n| unsafe { sys!(SYS_removexattr, p.at(), n.at()) })
+    with_paths(path, name, |p, n| unsafe {
+        match stays_at_link(path) {
+            true => sys!(SYS_lremovexattr, p.at(), n.at()),
+            false => sys!(SYS_removexattr, p.at(), n.at()),
+        }
+    })
 }
 
 /// `lremovexattr(2)`; that there is none is no error.

@@ -14,6 +14,20 @@ pub fn open(path: &[u8], flags: i32, mode: u32) -> Sys<i32> {
     Ok(fd as i32)
 }
 
+/// `openat2(2)`.
+///
+/// # Errors
+/// As the system call.
+pub fn open_by(dir: i32, path: &[u8], flags: i32, mode: u32, resolve: u64) -> Sys<i32> {
+    let makes = flags & (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) != 0;
+    let mode = if makes && flags & libc::O_PATH == 0 { u64::from(mode) } else { 0 };
+    let how = [flags as u32 as u64, mode, resolve];
+    // SAFETY: the path ends with its zero, and the structure is as long as it is said to be.
+    let open =
+        |p: &CPath| unsafe { sys!(SYS_openat2, dir, p.at(), how.as_ptr(), size_of_val(&how)) };
+    CPath::with(path, open).map(|fd| fd as i32)
+}
+
 /// Opens an object of the stable tree by its canonical path: a link that has come in between is not
 /// followed. (`O_NOFOLLOW` would do so for the last name only, and stay among the status flags.)
 ///

@@ -116,3 +116,13 @@ fn further_commands_have_them() {
     );
     lab.expect_clean();
 }
+
+/// A dynamic linker that is only asked what a program needs.
+#[test]
+fn what_a_program_needs_is_listed() {
+    let pair = Pair::new("touch file");
+    let list = "LD_TRACE_LOADED_OBJECTS=1 /bin/ls | sed 's/(.*//'; ldd /bin/ls | sed 's/(.*//'; LD_TRACE_LOADED_OBJECTS= /bin/ls | sed 's/(.*//'";
+    pair.answers(&["sh", "-c", &format!("{list}; echo $?")]);
+    pair.does(&["sh", "-c", &format!("touch new.so; {list}")]);
+    pair.clean();
+}

@@ -102,6 +102,80 @@ print(os.path.realpath('chain'), os.listdir('link') == os.listdir('../in'), os.s
     lab.expect_clean();
 }
 
+/// Dots, slashes at the end, links that are not followed, and the rules of `openat2`; in one process, and in several.
+#[test]
+fn paths_are_read_as_by_the_kernel() {
+    const SCRIPT: &str = "
+import ctypes, errno, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *words):
+    ctypes.set_errno(0); answer = libc.syscall(number, *words)
+    return errno.errorcode[ctypes.get_errno()] if answer < 0 else os.path.basename(os.readlink(f'/proc/self/fd/{answer}'))
+def tried(f):
+    try: return f()
+    except OSError as error: return error.strerror
+open('./in/dots', 'w').write('1'); os.symlink('new', 'out/dangling')
+print(os.listdir('././in/./deep/.'), open('out/./link/./dots').read(), os.path.exists('in/../out/./../in/dots'))
+for name in ['to-file', 'dangling']:
+    os.utime(f'out/{name}', (2, 2), follow_symlinks=False); print(os.lstat(f'out/{name}').st_mtime)
+    print(tried(lambda: os.setxattr(f'out/{name}', 'trusted.note', b'1', follow_symlinks=False)), os.listxattr(f'out/{name}', follow_symlinks=False))
+    print(tried(lambda: os.removexattr(f'out/{name}', 'trusted.note', follow_symlinks=False)), tried(lambda: os.listxattr(f'out/{name}')))
+os.chmod('out/to-file', 0o611); os.chown('out/to-file', 5, 6, follow_symlinks=False)
+print(oct(os.stat('in/f').st_mode), os.stat('in/f').st_uid, os.lstat('out/to-file').st_uid)
+for make in [os.mkdir, os.rmdir, os.unlink, os.mkfifo, lambda path: os.symlink('x', path), lambda path: os.rename(path, 'out/moved')]:
+    print([tried(lambda: make(path)) for path in ['out/dangling/', 'out/link/', 'out/absolute//']])
+print(os.path.isdir('out/link/'), os.path.lexists('out/dangling/'), os.listdir('out/absolute//'))
+several = len(sys.argv) > 1
+for dir, path, resolve in [('out', '../in/f', 8), ('out', 'link/f', 8), ('out', 'to-file', 4), ('out', 'link/f', 16), ('in', '../out/f', 8), ('in', 'up/f', 8), ('in', 'f', 8), ('in', 'new', 8)]:
+    fd = os.open(dir, os.O_RDONLY); flags, mode = (os.O_CREAT | os.O_WRONLY, 0o644) if path == 'new' else (0, 0)
+    print(dir, path, resolve, call(437, fd, path.encode(), struct.pack('QQQ', os.O_CLOEXEC | flags, mode, resolve), 24))
+if not several:
+    for path, flags, resolve in [('in/f', 0, 8), ('in/made', os.O_CREAT | os.O_WRONLY, 8), ('in/f', 0, 4), ('in/../../../../../../../etc/passwd', 0, 16), ('/proc/self/cwd/in/f', 0, 2), ('out/f', 0, 4)]:
+        fd = os.open('.', os.O_RDONLY)
+        print(path, resolve, call(437, fd, path.encode(), struct.pack('QQQ', os.O_CLOEXEC | flags, 0o644 if flags else 0, resolve), 24))
+";
+    for several in [false, true] {
+        let lab = Lab::in_memory();
+        let (native, ours) = (lab.nested("native"), lab.nested("ours"));
+        for place in [&native, &ours] {
+            let _ = place.native(PREPARE);
+            std::fs::write(place.path("paths.py"), SCRIPT).unwrap();
+        }
+        let script = if several { "python3 paths.py several; exit 3" } else { "python3 paths.py" };
+        let code = if several { 3 } else { 0 };
+        let natively = native.native(script.trim_end_matches("; exit 3")).text();
+        assert!(natively.lines().count() > 20, "{natively}");
+        let before = Tree::of(&ours.path("in"));
+        let done = match several {
+            true => run(&ours, &["--scope", "in"], script).run(),
+            false => {
+                let words = [
+                    "run",
+                    "--view",
+                    "library",
+                    "--scope",
+                    "in",
+                    "--",
+                    "/usr/bin/python3",
+                    "paths.py",
+                ];
+                ours.txos(words).run()
+            }
+        };
+        let done = done.expect(code);
+        assert_eq!(done.text(), natively, "{done:?}");
+        if several {
+            before.expect_same(&Tree::of(&ours.path("in")));
+        } else {
+            assert_eq!(
+                ours.native("ls in; stat -c %a in/f").text(),
+                native.native("ls in; stat -c %a in/f").text()
+            );
+        }
+        ours.expect_clean();
+    }
+}
+
 #[test]
 fn the_top_stays_where_it_is_and_nothing_crosses() {
     let lab = lab();
@@ -180,13 +254,52 @@ fn strict_stops_at_what_is_outside() {
         "chmod 600 out/f",
         "mv out/f out/g",
     ] {
-        let _ = run(&lab, &["--scope", "in", "--strict"], script)
-            .run()
-            .expect(125)
-            .says("outside of the versioned trees");
+        let _ =
+            run(&lab, &["--scope", "in", "--strict"], script).run().expect(125).says("versioned");
         before.expect_same(&Tree::of(lab.tree()));
     }
     lab.expect_clean();
+}
+
+/// A working directory, and an open one, outside go where they are renamed to; `/proc` leads into the transaction.
+#[test]
+fn directories_outside_are_followed() {
+    const SCRIPT: &str = "
+import os, sys
+P = os.getcwd(); os.mkdir('out/d'); open('out/d/x', 'w').write('right'); os.chdir('out/d')
+os.rename(P + '/out/d', P + '/out/moved'); os.mkdir(P + '/out/d'); open(P + '/out/d/x', 'w').write('wrong')
+print(open('x').read(), os.getcwd()[len(P):]); open('w', 'w'); os.unlink('x'); print(os.listdir('.')); os.chdir(P); print(os.listdir('out/d'), os.listdir('out/moved'))
+os.rename('in/deep', 'in/other'); os.mkdir('in/deep'); open('in/deep/mine', 'w')
+os.chdir('/proc/self/cwd/in/deep'); print(os.listdir('.')); open('w', 'w'); os.chdir(P)
+os.chdir('/proc/self/root' + P + '/in/deep'); print(sorted(os.listdir('.'))); os.chdir(P); print(os.listdir('in/other'))
+sys.exit(3)
+";
+    for several in [false, true] {
+        let lab = Lab::in_memory();
+        let (native, ours) = (lab.nested("native"), lab.nested("ours"));
+        for place in [&native, &ours] {
+            let _ = place.native(PREPARE);
+            std::fs::write(place.path("follow.py"), SCRIPT).unwrap();
+        }
+        let before = Tree::of(&ours.path("in"));
+        let words = ["/usr/bin/python3", "follow.py"];
+        let script = format!("{}; exit $?", words.join(" "));
+        let done = match several {
+            true => run(&ours, &["--scope", "in"], &script).run(),
+            false => {
+                ours.txos(["run", "--view", "library", "--scope", "in", "--"]).args(words).run()
+            }
+        };
+        let done = done.expect(3);
+        assert_eq!(
+            done.text(),
+            native.native(&format!("{} || true", words.join(" "))).text(),
+            "{done:?}"
+        );
+        before.expect_same(&Tree::of(&ours.path("in")));
+        assert_eq!(ours.native("ls out/d out/moved").text(), "out/d:\nx\n\nout/moved:\nw\n");
+        ours.expect_clean();
+    }
 }
 
 /// Further commands have the same scope, and so does one that is run again.
@@ -237,7 +350,11 @@ fn what_is_kept_keeps_its_scope() {
 #[test]
 fn what_is_no_directory_is_refused() {
     let lab = lab();
-    for (scope, why) in [("none", "No such file"), ("in/f", "--scope wants directories")] {
+    for (scope, why) in [
+        ("none", "No such file"),
+        ("in/f", "--scope wants directories"),
+        ("/run", "/run is never versioned"),
+    ] {
         let _ = run(&lab, &["--scope", scope], "touch ran").run().expect(125).says(why);
     }
     assert!(!lab.path("ran").exists());
