@@ -85,12 +85,20 @@ impl Tx {
         mode: u32,
         resolve: u64,
     ) -> Sys<Option<u64>> {
-        let is_root = path.starts_with(b"/") && resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) == 0;
-        let base =
-            self.base(dirfd, if path.starts_with(b"/") && !is_root { b"." } else { path })?;
-        let Some(stable) = self.tree.nodes[base].stable.as_ref().filter(|_| {
-            self.tree.nodes[base].live && self.tree.unreachable != Some(base) && !is_root
-        }) else {
+        const SCOPES: u64 = RESOLVE_BENEATH | RESOLVE_IN_ROOT;
+        let is_whole = path.starts_with(b"/");
+        // What is wrong with it is said where it is looked at otherwise.
+        if is_whole && resolve & SCOPES != RESOLVE_IN_ROOT || resolve & SCOPES == SCOPES {
+            return Ok(None);
+        }
+        let Ok(base) = self.base(dirfd, if is_whole { b"." } else { path }) else {
+            return Ok(None);
+        };
+        let Some(stable) = self.tree.nodes[base]
+            .stable
+            .as_ref()
+            .filter(|_| self.tree.nodes[base].live && self.tree.unreachable != Some(base))
+        else {
             return Ok(None);
         };
         let dir = OwnedFd::open(&stable.path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)?;

@@ -154,8 +154,8 @@ fn a_pending_one_is_validated() {
 fn what_needs_an_overlay_is_refused_by_name() {
     let lab = Lab::in_memory();
     let id = keep(&lab, "echo n > new");
-    let exclude = ["exec", &id, "--exclude", "**/x", "--", "true"];
-    let _ = lab.txos(exclude).run().expect(125).says("can't hold --exclude").says("stays pending");
+    let hide = ["exec", &id, "--hide", "/x", "--", "true"];
+    let _ = lab.txos(hide).run().expect(125).says("can't hold --hide").says("stays pending");
     let fork = ["exec", "-q", "--fork", &id, "--", "touch", "forked"];
     let fork = lab.txos(fork).run().expect(0).stderr.trim().to_owned();
     for args in [&["merge", &id, &fork][..], &["diff", &id, "--layer", "1"]] {
@@ -165,13 +165,7 @@ fn what_needs_an_overlay_is_refused_by_name() {
     let _ = lab.txos(["commit", &id, "--", "new"]).run().expect(125);
     let _ = lab.txos(["abort", &id]).run().expect(0);
     let tree = lab.tree().to_str().unwrap();
-    for (option, value) in [
-        ("--scope", tree),
-        ("--exclude", "**/x"),
-        ("--hide", tree),
-        ("--memory", "1G"),
-        ("--keep-inode", "**/x"),
-    ] {
+    for (option, value) in [("--hide", tree), ("--memory", "1G"), ("--keep-inode", "**/x")] {
         let done = run(&lab, &[option, value], "echo > new").run().expect(125);
         let _ = done.says(format!("can't hold {option}")).says("nothing was run");
     }

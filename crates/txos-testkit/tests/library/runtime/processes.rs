@@ -967,10 +967,10 @@ fn no_privilege_is_needed() {
         assert!(shown.text().contains("why"), "{shown:?}");
         let _ = runs(&["revert", "auto"]).run().expect(0);
         before.expect_same(&Tree::of(place.tree()));
-        let scope = place.tree().to_str().unwrap();
-        let _ = runs(&["run", "--scope", scope, "--", "true"]).run().expect(125);
-        let scoped = ["run", "--view", "library", "--scope", scope, "--", "true"];
-        let _ = runs(&scoped).run().expect(125).says("--view library can't hold --scope");
+        let alone = ["run", "--no-network", "--", "true"];
+        let _ = runs(&alone).run().expect(125).says("--no-network needs");
+        let alone = ["run", "--view", "library", "--no-network", "--", "true"];
+        let _ = runs(&alone).run().expect(125).says("--view library can't hold --no-network");
         let doctor = runs(&["doctor"]).run();
         assert!(doctor.text().contains("the library's"), "{doctor:?}");
     }

@@ -34,14 +34,14 @@ fn what_is_outside_is_live_and_inside_is_not() {
         &["--scope=./in/../in", "--scope", "in/deep"],
     ] {
         let lab = lab();
-        let before = Tree::of(&lab.path("in"));
+        let before = Tree::of(lab.path("in"));
         let done = rolled_back(
             &lab,
             options,
             "echo new > in/f; echo new > in/g; rm -r in/deep; echo new > out/f; echo new > out/g; mkdir out/d; cat in/f out/f; ls in",
         );
         assert_eq!(done.text(), "new\nnew\ncache\nf\ng\nup\n");
-        before.expect_same(&Tree::of(&lab.path("in")));
+        before.expect_same(&Tree::of(lab.path("in")));
         assert_eq!(lab.native("cat out/f out/g; ls -d out/d").text(), "new\nnew\nout/d\n");
         let _ = done.says("live, and not rolled back").says("outside of the versioned trees");
         let _ = run(&lab, options, "echo new > in/f; mv in/deep in/d2; echo newer > out/f")
@@ -56,7 +56,7 @@ fn what_is_outside_is_live_and_inside_is_not() {
 #[test]
 fn every_way_leads_to_the_same_tree() {
     let lab = lab();
-    let before = Tree::of(&lab.path("in"));
+    let before = Tree::of(lab.path("in"));
     let script = "set -e
         echo 1 > out/link/one; echo 2 > out/absolute/two; (cd out/link; echo 3 > three); (cd out; echo 4 > ../in/four; echo 4 >> to-file)
         (cd in/deep; echo 5 > ../five; echo live > ../../out/live; echo live > ../up/too); echo 6 > \"$PWD/out/chain/six\"
@@ -94,7 +94,7 @@ print(os.path.realpath('chain'), os.listdir('link') == os.listdir('../in'), os.s
         );
     }
     let _ = rolled_back(&lab, &["--scope=in"], script);
-    before.expect_same(&Tree::of(&lab.path("in")));
+    before.expect_same(&Tree::of(lab.path("in")));
     assert_eq!(
         lab.native("ls out").text(),
         "absolute\nchain\nf\nlink\nlive\nlive-by-fd\nto-file\ntoo\n"
@@ -145,7 +145,7 @@ if not several:
         let code = if several { 3 } else { 0 };
         let natively = native.native(script.trim_end_matches("; exit 3")).text();
         assert!(natively.lines().count() > 20, "{natively}");
-        let before = Tree::of(&ours.path("in"));
+        let before = Tree::of(ours.path("in"));
         let done = match several {
             true => run(&ours, &["--scope", "in"], script).run(),
             false => {
@@ -165,7 +165,7 @@ if not several:
         let done = done.expect(code);
         assert_eq!(done.text(), natively, "{done:?}");
         if several {
-            before.expect_same(&Tree::of(&ours.path("in")));
+            before.expect_same(&Tree::of(ours.path("in")));
         } else {
             assert_eq!(
                 ours.native("ls in; stat -c %a in/f").text(),
@@ -281,7 +281,7 @@ sys.exit(3)
             let _ = place.native(PREPARE);
             std::fs::write(place.path("follow.py"), SCRIPT).unwrap();
         }
-        let before = Tree::of(&ours.path("in"));
+        let before = Tree::of(ours.path("in"));
         let words = ["/usr/bin/python3", "follow.py"];
         let script = format!("{}; exit $?", words.join(" "));
         let done = match several {
@@ -296,7 +296,7 @@ sys.exit(3)
             native.native(&format!("{} || true", words.join(" "))).text(),
             "{done:?}"
         );
-        before.expect_same(&Tree::of(&ours.path("in")));
+        before.expect_same(&Tree::of(ours.path("in")));
         assert_eq!(ours.native("ls out/d out/moved").text(), "out/d:\nx\n\nout/moved:\nw\n");
         ours.expect_clean();
     }
@@ -307,14 +307,14 @@ sys.exit(3)
 fn what_is_kept_keeps_its_scope() {
     let _stable = system::stable();
     let lab = lab();
-    let before = Tree::of(&lab.path("in"));
+    let before = Tree::of(lab.path("in"));
     let script = "echo 1 > in/one; echo 1 > out/one";
     let done = run(&lab, &["--scope", "in", "--keep", "-q"], script).run().expect(0);
     let id = done.stderr.lines().last().unwrap().to_owned();
     let exec = |script: &str| lab.txos(["exec", &id, "--", "sh", "-c", script]).run();
     let _ = exec("cat in/one; echo 2 > out/two; cd out/link; echo 2 > two; rm -r deep").expect(0);
     assert_eq!(lab.native("ls out/one out/two").code(), 0);
-    before.expect_same(&Tree::of(&lab.path("in")));
+    before.expect_same(&Tree::of(lab.path("in")));
     let _ = lab
         .txos(["exec", &id, "--exclude", "in/cache", "--", "sh", "-c", "echo 3 > in/cache/three"])
         .run()
@@ -364,7 +364,7 @@ fn what_is_no_directory_is_refused() {
 #[test]
 fn sessions_of_agents_need_no_mounts() {
     let lab = lab();
-    let before = Tree::of(&lab.path("in"));
+    let before = Tree::of(lab.path("in"));
     let shell = |command: &str| {
         contained(&lab, &["agent", "shell", "--session=s", "--scope=in", "--", "-c", command]).run()
     };
@@ -376,7 +376,7 @@ fn sessions_of_agents_need_no_mounts() {
         "1\ncache\nf\none\nup\n"
     );
     let _ = shell("rm -r in/*; exit 7").expect(7);
-    before.expect_same(&Tree::of(&lab.path("in")));
+    before.expect_same(&Tree::of(lab.path("in")));
     let _ = contained(&lab, &["undo", "agent:s"]).run().expect(0);
     let _ = contained(&lab, &["commit", "agent:s"]).run().expect(0);
     assert_eq!(
