@@ -463,7 +463,8 @@ impl Staging {
 impl Copies {
     /// Whether an object that was found at a path is versioned, by the policy of [`scope`].
     pub fn is_versioned(&mut self, path: &[u8], stat: &super::kernel::Stat) -> bool {
-        let is_out = scope::is_never(path) || self.within.leaves_out(path);
+        // Where what has no path was, who asks knows.
+        let is_out = scope::is_never(path) || !path.is_empty() && self.within.leaves_out(path);
         !is_out && self.versions(stat, || super::kernel::file_system(path, stat))
     }
 

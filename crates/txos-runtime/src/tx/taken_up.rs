@@ -241,7 +241,12 @@ impl Tx {
         if !self.tree.nodes[removed].is_dir() {
             return Ok(());
         }
-        for listed in self.stable_names(removed)? {
+        let names = match self.stable_names(removed) {
+            // Who removed it did not list it either.
+            Err(Errno::ACCESS) => return Ok(()),
+            names => names?,
+        };
+        for listed in names {
             let Some(node) = self.at(removed, &listed.name)? else { continue };
             if self.tree.nodes[node].is_dir() {
                 self.take_links_away(node)?;

@@ -271,10 +271,12 @@ impl Tx {
                     return self.live(way, follow, rules);
                 }
                 // Above what is not versioned may be what is, and where its links lead.
-                let again = match (leads_back, out_of_live(&way)?) {
-                    (true, _) => Some(way.clone()),
-                    (false, Some(above)) => Some(above),
-                    (false, None) => self.by_link(&way, (follow, parent || blind), &mut links)?,
+                let again = match leads_back {
+                    true => Some(way.clone()),
+                    false => match out_of_live(&way)? {
+                        Some(above) => Some(above),
+                        None => self.by_link(&way, (follow, parent || blind), &mut links)?,
+                    },
                 };
                 match again {
                     Some(way) => target = way,
@@ -657,10 +659,11 @@ impl Tx {
             stat,
         };
         let mut node = Node::new(stat, Some(stable));
-        // By now its mount is known, if a path leads there. (A file of memory is on none.)
-        node.live = !self.copies.is_versioned(b"", &stat);
         // What the kernel says of it.
         let known = kernel::path_of_fd(fd).ok();
+        // By now its mount is known, if a path leads there. (A file of memory is on none.)
+        node.live = !self.copies.is_versioned(b"", &stat)
+            || known.as_ref().is_some_and(|path| self.copies.within.leaves_out(path));
         node.last_name = known.and_then(|p| Some(p.strip_suffix(b" (deleted)")?.to_vec()));
         self.tree.nodes.push(node);
         let id = self.tree.nodes.len() - 1;

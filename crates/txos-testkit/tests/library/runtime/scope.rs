@@ -115,6 +115,7 @@ def tried(f):
     try: return f()
     except OSError as error: return error.strerror
 open('./in/dots', 'w').write('1'); os.symlink('new', 'out/dangling')
+os.mkdir('in/fresh'); print(open('in/fresh/../dots').read(), open('./in/fresh/.././dots').read()); os.rmdir('in/fresh')
 print(os.listdir('././in/./deep/.'), open('out/./link/./dots').read(), os.path.exists('in/../out/./../in/dots'))
 for name in ['to-file', 'dangling']:
     os.utime(f'out/{name}', (2, 2), follow_symlinks=False); print(os.lstat(f'out/{name}').st_mtime)
