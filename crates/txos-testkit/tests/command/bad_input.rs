@@ -200,7 +200,17 @@ os.execv(sys.argv[3], sys.argv[3:])";
         let done = Invocation::new("python3")
             .args(["-c", deny, number, errno])
             .arg(binary::txos())
-            .args(["run", "--scope", root, "--", "sh", "-c", "echo new > file"])
+            .args([
+                "run",
+                "--view",
+                "overlay",
+                "--scope",
+                root,
+                "--",
+                "sh",
+                "-c",
+                "echo new > file",
+            ])
             .env("TXOS_STORE", lab.store())
             .env("TXOS_REALM", lab.realm())
             .dir(lab.tree())

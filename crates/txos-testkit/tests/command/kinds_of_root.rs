@@ -135,7 +135,10 @@ fn on_an_overlay_changes_are_live_and_told_of() {
         let _ = kind.txos(&lab, &strict).run().expect(125).says("was stopped");
         assert!(!file.exists(), "{kind:?}");
         let scope = over.join("d").display().to_string();
-        let done = kind.txos(&lab, &["run", "--scope", &scope, "--", "true"]).run().expect(125);
+        let done = kind
+            .txos(&lab, &["run", "--view", "overlay", "--scope", &scope, "--", "true"])
+            .run()
+            .expect(125);
         let _ = done.says("is on an overlay file system");
     }
     for dir in [&over, &base] {

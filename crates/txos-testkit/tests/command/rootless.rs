@@ -363,7 +363,7 @@ fn without_user_namespaces_the_setting_is_named() {
     let script = format!(
         "echo ready; read _; echo 0 > /proc/sys/user/max_user_namespaces || exit 77; \
          cd {tree} && HOME={} exec setpriv --reuid {uid} --regid {gid} --clear-groups \
-         {txos} run --scope . -- true",
+         {txos} run --view overlay --scope . -- true",
         place.user.home.display()
     );
     let map = format!(
