@@ -143,7 +143,11 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         && txos_run::is_on_overlay(&args.view.scope)
         && in_process::can_take(args)
     {
-        tracing::info!("the root directory is an overlay: the view is the library's");
+        let what = match args.view.scope[..] {
+            [] => "the root directory is",
+            _ => "what --scope names is on",
+        };
+        tracing::info!("{what} an overlay: the view is the library's");
         in_library = true;
     }
     if in_library && !args.needs_watcher() {
@@ -208,7 +212,7 @@ fn in_order(
             && let Some(why) = txos_run::refuses_views()
         {
             return Err(Failure::new(format!(
-                "no namespaces are to be had ({why}), which {} needs; without it the command runs in the library's view; \
+                "no namespaces are to be had ({why}), which {} needs; the library's view, which needs none, can't hold that; \
                  nothing was run",
                 refused.join(", ")
             )));

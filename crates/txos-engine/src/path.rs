@@ -33,6 +33,22 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
+/// Takes `.` and `..` and doubled slashes out of an absolute path, by the letter.
+#[must_use]
+pub fn lexically_normal(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.iter().fold(b"/".to_vec(), |path, part| join(&path, part))
+}
+
 /// Splits a canonical path into directory and name; `None` for the root and what is not absolute.
 #[must_use]
 pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -156,5 +172,17 @@ pub(crate) mod layer {
             }
             None => (b"", path),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_paths() {
+        assert_eq!(lexically_normal(b"/a/./b//../c/"), b"/a/c");
+        assert_eq!(lexically_normal(b"/../.."), b"/");
+        assert_eq!(lexically_normal(b"/run"), b"/run");
     }
 }

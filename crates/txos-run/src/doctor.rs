@@ -80,7 +80,7 @@ fn view() -> Check {
     }
     if is_on_overlay(&[]) {
         let detail = format!(
-            "{library}: the root directory is an overlay; with --scope of trees on other file systems, an overlay's"
+            "{library}: the root directory is an overlay; with --scope for trees on other file systems, an overlay's"
         );
         return Check::good(name, detail);
     }

@@ -2,9 +2,10 @@
 //! a transaction, which may be anything.
 
 use txos_engine::fuzzing::{Input, Target};
+use txos_engine::path::lexically_normal;
 
 use crate::session::channel::{News, Order};
-use crate::supervisor::process::{Status, lexically_normal};
+use crate::supervisor::process::Status;
 use crate::supervisor::{execute, sockets};
 
 /// Every target of this crate.

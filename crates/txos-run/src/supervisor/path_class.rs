@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use txos_engine::readset::is_at_or_below;
+use txos_engine::path::{is_at_or_below, lexically_normal};
 use txos_engine::scope::NEVER;
 
-use super::process::lexically_normal;
 use crate::view::plan::Plan;
 
 /// What a change at a path means.

@@ -12,7 +12,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use txos_engine::readset::join;
 
 use crate::sys::creds::Credentials;
 
@@ -227,22 +226,6 @@ impl Status {
     }
 }
 
-/// Takes `.` and `..` and doubled slashes out of an absolute path, by the letter.
-#[must_use]
-pub fn lexically_normal(path: &[u8]) -> Vec<u8> {
-    let mut parts: Vec<&[u8]> = Vec::new();
-    for part in path.split(|&b| b == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    parts.iter().fold(b"/".to_vec(), |path, part| join(&path, part))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,12 +255,5 @@ mod tests {
         for cut in ["Tgid", "Uid", "Gid", "Groups", "CapEff"] {
             assert_eq!(Status::parse(&text.replace(cut, "x")), None);
         }
-    }
-
-    #[test]
-    fn normal_paths() {
-        assert_eq!(lexically_normal(b"/a/./b//../c/"), b"/a/c");
-        assert_eq!(lexically_normal(b"/../.."), b"/");
-        assert_eq!(lexically_normal(b"/run"), b"/run");
     }
 }

@@ -5,6 +5,7 @@
 //! any: by the names. Which libraries a program needs is not looked at, because those may need others in turn.
 
 use txos_engine::object::FileKind;
+use txos_engine::path::{join, lexically_normal};
 
 use super::Tx;
 use super::content::Data;
@@ -81,21 +82,10 @@ impl ShadowTree {
         let Some(target) = &self.nodes[link].target else { return true };
         let whole = match target.first() {
             Some(b'/') => target.clone(),
-            _ => txos_engine::readset::join(&self.path_of(dir), target),
+            _ => join(&self.path_of(dir), target),
         };
         // A directory of the transaction is not there for the kernel to go up from.
-        let mut path = Vec::new();
-        for part in whole.split(|&byte| byte == b'/') {
-            match part {
-                b"" | b"." => {}
-                b".." => path.truncate(path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)),
-                _ => {
-                    path.push(b'/');
-                    path.extend(part);
-                }
-            }
-        }
-        path.push(b'/');
+        let path = lexically_normal(&whole);
         kernel::statx(libc::AT_FDCWD, &path, 0).is_ok_and(|stat| stat.kind() == FileKind::Dir)
     }
 }

@@ -115,11 +115,8 @@ impl Tx {
             }
         }
         let fd = kernel::open_by(dir.number(), path, flags, mode, resolve)?;
-        let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
-        let is_dir = kernel::look_fd(fd)?.kind() == FileKind::Dir;
-        let node = is_dir.then(|| self.tree.live_dir(&kernel::magic_path(fd))).transpose()?;
-        let file = self.fds.add(OpenFile { node, ..open });
-        self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| Some(n as u64))
+        let whole = kernel::path_of_fd(fd)?;
+        self.opened_live(fd, &whole, flags).map(Some)
     }
 
     /// Where a path leads from a directory that is not versioned, by the rules of openat2(2), if that is versioned.
@@ -570,17 +567,20 @@ impl Tx {
             return self.open_in_turn(Opening { path: path.to_vec(), flags, node: None }, true);
         }
         let fd = kernel::open(path, flags, mode)?;
-        let open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
-        let stat = kernel::look_fd(fd)?;
-        let mut open = open;
-        match stat.kind() {
+        self.opened_live(fd, path, flags)
+    }
+
+    /// Takes note of what is not versioned and was opened.
+    fn opened_live(&mut self, fd: i32, path: &[u8], flags: i32) -> Sys<u64> {
+        let mut open = OpenFile { flags: flags & !libc::O_CLOEXEC, ..OpenFile::default() };
+        match kernel::look_fd(fd)?.kind() {
             FileKind::Dir => open.node = Some(self.tree.live_dir(path)?),
             // Under TX_STRICT the transaction is doomed then.
             FileKind::Fifo => drop(self.talks_by_any_way()),
             // As of each process of several: what it is written to by is perhaps a standard stream by then.
             FileKind::File
                 if self.how.flags & super::flags::COMMAND != 0
-                    && flags & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY
+                    && flags & libc::O_ACCMODE != libc::O_RDONLY
                     && flags & libc::O_PATH == 0
                     && !path.starts_with(b"/proc/")
                     && !path.starts_with(b"/sys/") =>

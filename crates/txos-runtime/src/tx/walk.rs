@@ -263,8 +263,9 @@ impl Tx {
                 at = next;
                 continue;
             }
-            let leads_back = self.leads_back(here, &path[at..end]);
-            if self.leads_out(here, &path[at..end]) && !(leads_back && is_walked) {
+            let leads_out = self.leads_out(here, &path[at..end]);
+            let leads_back = leads_out && self.leads_back(here, &path[at..end]);
+            if leads_out && !(leads_back && is_walked) {
                 let way = self.tree.live_path(here, &path[at..]);
                 let by_rules = no_links || no_mounts || self.tree.beneath;
                 if by_rules || magic_link(&way).is_some() || self.is_of_who_asks(&way) {
