@@ -124,8 +124,36 @@ pub enum What {
 }
 
 impl What {
-    fn is_in_place(&self) -> bool {
+    pub(crate) fn is_in_place(&self) -> bool {
         matches!(self, What::Data { .. } | What::Patch { .. } | What::Attrs { .. })
+    }
+
+    /// The versions of stable objects that it is of.
+    pub(super) fn versions_mut(&mut self) -> impl Iterator<Item = &mut Version> {
+        let (object, there) = match self {
+            What::Put { base, .. } | What::Link { base, .. } => (None, base.as_mut()),
+            What::Move { source, base, .. } => (Some(source), base.as_mut()),
+            What::Rewrite { base, .. }
+            | What::Remove { base }
+            | What::Data { base, .. }
+            | What::Patch { base, .. }
+            | What::Attrs { base, .. } => (Some(base), None),
+        };
+        object.into_iter().chain(there)
+    }
+
+    /// Of a change of a directory: names in it were changed meanwhile by the transaction itself, and this is what it is
+    /// now. If anything else is different, the change stays as it is, and is a conflict.
+    pub(crate) fn follow_directory(&mut self, now: Version) {
+        let What::Attrs { base, change } = self else { return };
+        let rights = |v: &Version| (v.id, v.mode, v.uid, v.gid);
+        if now.kind() != FileKind::Dir || rights(&now) != rights(base) {
+            return;
+        }
+        if let Some((old, _)) = &mut change.mtime {
+            *old = now.mtime;
+        }
+        *base = now;
     }
 }
 
@@ -501,7 +529,16 @@ impl<'a> Maker<'a> {
     fn write_patch(&mut self, layer: usize, staged: &[u8], patch: &Patch) -> Result<()> {
         let (dir, name) = split(staged);
         let write = |staging: &OpenTree| {
-            let dir = staging.dir(dir)?;
+            let dir = match staging.dir(dir) {
+                Err(Errno::NOENT) => {
+                    let (above, group) = split(dir);
+                    match sys::mkdir(staging.dir(above)?.as_fd(), group, 0o700) {
+                        Ok(()) | Err(Errno::EXIST) => staging.dir(dir)?,
+                        Err(e) => return Err(e),
+                    }
+                }
+                found => found?,
+            };
             let file = sys::create(dir.as_fd(), name)?;
             sys::write_all_at(file.as_fd(), &patch.to_bytes(), 0)
         };

@@ -22,6 +22,7 @@ pub(crate) use entries::{Source, expand, walk};
 pub use layer_diff::{Replay, RunningLayer, Step, layer_entries, running_layer};
 pub use overlay::Renamed;
 pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
+pub(crate) use recorded::moved_on;
 pub use recorded::{record, recorded_deltas};
 
 use crate::error::{Error, Result};

@@ -17,11 +17,12 @@ use super::delta::{Delta, What};
 use super::patch::Patch;
 use crate::codec;
 use crate::error::{Context, Error, Result};
+use crate::id::TxId;
 use crate::path::join;
-use crate::store::{self, Layer, Transaction};
+use crate::store::{self, Home, Layer, Transaction};
 use crate::sys;
 use crate::sys_tree::OpenTree;
-use crate::version::stat_at;
+use crate::version::{Version, stat_at};
 
 const NAME: &str = store::DELTAS;
 const MAGIC: &[u8; 8] = store::DELTAS_MAGIC;
@@ -102,6 +103,40 @@ pub fn recorded_deltas(tx: &Transaction) -> Result<Vec<Delta>> {
     Ok(deltas)
 }
 
+/// Publishing and undoing has moved the ctime of objects, from the first of each two versions to the second: the changes that a
+/// pending transaction has recorded, and its savepoints, are of those objects as they are now.
+///
+/// # Errors
+/// If a list can't be read or stored.
+pub(crate) fn moved_on(home: &Home, id: TxId, versions: &[(Version, Version)]) -> Result<()> {
+    let dir = home.tx_dir(id);
+    let mut lists = vec![dir.join(NAME)];
+    let saved = dir.join("saved");
+    let names = sys::look("readdir", || std::fs::read_dir(&saved)).into_iter().flatten().flatten();
+    lists.extend(names.map(|name| name.path()).filter(|path| {
+        path.extension().is_some_and(|extension| extension == NAME)
+    }));
+    for path in lists {
+        let mut deltas = match read(&path) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                continue;
+            }
+            deltas => deltas?,
+        };
+        let mut any = false;
+        for was in deltas.iter_mut().flat_map(|delta| delta.what.versions_mut()) {
+            if let Some((_, now)) = versions.iter().find(|(before, _)| before == was) {
+                *was = *now;
+                any = true;
+            }
+        }
+        if any {
+            store::replace_file(&path, &sealed(&deltas)?, true)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a new file among the private copies of a layer.
 fn write_beside(layer: &Layer, place: &[u8], bytes: &[u8]) -> std::result::Result<(), Errno> {
     let top = layer.upper.parent().unwrap_or(&layer.upper);
@@ -140,10 +175,13 @@ fn patched(layer: &Layer, delta: &Delta, patch: &Patch) -> Option<Vec<u8>> {
 /// # Errors
 /// [`Error::Io`] if there are none, [`Error::Format`] if they are damaged.
 pub(super) fn recorded(dir: &Path) -> Result<Vec<Delta>> {
-    let path = dir.join(NAME);
-    let bytes = sys::read_record(&path).at("reading", &path)?;
+    read(&dir.join(NAME))
+}
+
+fn read(path: &Path) -> Result<Vec<Delta>> {
+    let bytes = sys::read_record(path).at("reading", path)?;
     let bad = |problem: &str| Error::Format {
-        path: path.clone(),
+        path: path.to_owned(),
         problem: problem.to_owned(),
         advice: "Abort the transaction with `txos abort`; it can't be committed safely.",
     };

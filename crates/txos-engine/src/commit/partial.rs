@@ -1,8 +1,9 @@
 //! Committing a part of a pending transaction: `txos commit ID PATH…`.
 //!
 //! The part becomes a transaction of its own in the history. Its plan works on the pending
-//! transaction's private copies; afterwards what it retained is moved out of the pending upper, so
-//! that what stays pending is exactly the rest.
+//! transaction's private copies; afterwards what it retained is moved out of the pending upper, or
+//! its deltas are taken out of the [record](crate::changeset::record), so that what stays pending is
+//! exactly the rest.
 //!
 //! # Invariant
 //!
@@ -10,7 +11,7 @@
 //! whoever next touches the pending transaction finishes it: a committed part is moved out (each
 //! step can be repeated), one that was not committed is dropped.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -20,10 +21,13 @@ use rustix::io::Errno;
 
 use super::roots::{EntryRef, Roots};
 use super::{ExecContext, Options, Summary, prepare_and_execute, published_by, record, recorded};
-use crate::changeset::{Action, AttrChange, Change, ChangeSet};
+use crate::changeset::{
+    Action, AttrChange, Change, ChangeSet, Delta, record as record_deltas, recorded_deltas,
+};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use crate::object::FileKind;
+use crate::path::layer::split;
 use crate::path::{self, is_at_or_below, join};
 use crate::plan::{self, Does, Op, Plan};
 use crate::readset::ReadSet;
@@ -43,11 +47,6 @@ pub(super) fn select(
 ) -> Result<Option<ChangeSet>> {
     if paths.is_empty() {
         return Ok(None);
-    }
-    if changes.explicit {
-        let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
-        let problem = "can't be committed apart: the transaction was kept from the library's view, and is committed as a whole";
-        return Err(unsupported(path, problem));
     }
     let layers = tx.layers();
     let absolute = |c: &Change| {
@@ -106,9 +105,7 @@ pub(super) fn select(
     // The times of directories whose entries are committed go with them.
     let times = changes.changes.iter().filter(|time| {
         part.iter().all(|c| (c.layer, &c.path) != (time.layer, &time.path))
-            && part.iter().any(|c| {
-                c.layer == time.layer && crate::path::layer::split(&c.path).0 == &time.path[..]
-            })
+            && part.iter().any(|c| c.layer == time.layer && split(&c.path).0 == &time.path[..])
     });
     let times: Vec<Change> = times.filter_map(only_time).collect();
     if part.is_empty() {
@@ -123,7 +120,7 @@ pub(super) fn select(
         changes: part,
         layers: changes.layers.clone(),
         last_slot: changes.last_slot,
-        explicit: false,
+        explicit: changes.explicit,
     }))
 }
 
@@ -223,7 +220,8 @@ fn has_links(layers: &[Layer], change: &Change) -> Result<Option<Vec<u8>>> {
     match (change.new, layers.get(change.layer)) {
         (Some(v), _) if several(&v) => Ok(Some(Vec::new())),
         (Some(v), Some(layer)) if v.kind() == FileKind::Dir => {
-            let top = join(layer.upper.as_os_str().as_bytes(), &change.path);
+            let top = layer.upper.parent().unwrap_or(&layer.upper);
+            let top = join(top.as_os_str().as_bytes(), &change.staged);
             let found = crate::changeset::walk(&path::from_bytes(&top), &[])?;
             Ok(found.into_iter().find(|(_, v)| several(v)).map(|(below, _)| below))
         }
@@ -302,12 +300,17 @@ pub(super) fn commit_part(
 fn upper_times(pending: &Transaction, plan: &Plan) -> Vec<(EntryRef, Stamp)> {
     let Ok(roots) = Roots::open(plan) else { return Vec::new() };
     let end = |op: &Op| {
-        let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
-        let end = roots.slot_at(op.layer, &[&upper[..], &op.target].concat()).ok()?;
+        let end = roots.slot_at(op.layer, &upper_place(pending, op)?).ok()?;
         let mtime = super::publish::own_mtime(&end)?;
         Some((end, mtime))
     };
     plan.ops.iter().filter_map(end).collect()
+}
+
+/// Where an operation's target is in the pending transaction's upper directory; `None` if it has no overlay.
+fn upper_place(pending: &Transaction, op: &Op) -> Option<Vec<u8>> {
+    let upper = || format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
+    (!pending.meta.recorded).then(|| [&upper()[..], &op.target].concat())
 }
 
 /// Puts a pending transaction in order whose part was being committed when something died.
@@ -340,17 +343,18 @@ fn move_out(
 ) -> Result<()> {
     let published = published_by(plan);
     let id = plan.id;
-    for op in &plan.ops {
-        forget_copies(pending, roots, op);
+    if !pending.meta.recorded {
+        for op in &plan.ops {
+            forget_copies(pending, roots, op);
+        }
     }
     let mut moved = Vec::new();
     for (index, op) in plan.ops.iter_mut().enumerate() {
         let was = op.slot().to_vec();
         let path = path::from_bytes(&op.target);
         let to = format!("tx/{id}/l{}/old/part-{index}", op.layer).into_bytes();
-        let upper = format!("tx/{}/l{}/upper/", pending.id(), op.layer).into_bytes();
-        let upper = [&upper[..], &op.target].concat();
-        move_one(roots, op, &upper, to)
+        let upper = upper_place(pending, op);
+        move_one(roots, op, upper.as_deref(), to)
             .map_err(|e| Error::io("moving the retained version of", path, e))?;
         if op.slot() != was && op.held().is_none() {
             moved.push((op.layer, was, op.slot().to_vec()));
@@ -368,6 +372,9 @@ fn move_out(
         }
     }
     plan::save(home, plan)?;
+    if pending.meta.recorded {
+        forget_deltas(pending, plan, roots)?;
+    }
     // Names were looked at before they were changed. If none of them is in the read set any more, the
     // run that was interrupted has stored it: names must not be counted twice.
     if published.verified.iter().any(|path| reads.get(path).is_some()) {
@@ -422,17 +429,47 @@ fn linked_below(roots: &Roots, op: &Op) -> std::result::Result<Vec<Handle>, Errn
     let several = found.filter(|(_, v)| v.kind() != FileKind::Dir && v.nlink > 1);
     Ok(several
         .filter_map(|(below, _)| {
-            let (dir, name) = crate::path::layer::split(&below);
+            let (dir, name) = split(&below);
             let dir = sys::open_dir_beneath(top.as_fd(), dir).ok()?;
             Handle::of(dir.as_fd(), name)
         })
         .collect())
 }
 
+/// Takes what a committed part has published out of the list of changes. What stays may be a change of a directory in which
+/// the part has changed names, and so moved the times.
+fn forget_deltas(pending: &mut Transaction, plan: &Plan, roots: &Roots) -> Result<()> {
+    let published: HashSet<(usize, &[u8], bool)> = plan
+        .ops
+        .iter()
+        .filter(|op| op.shown)
+        .map(|op| (usize::from(op.layer), &op.target[..], op.is_in_place()))
+        .collect();
+    let is_left = |delta: &Delta| {
+        let key = (delta.layer, &delta.path[..], delta.what.is_in_place());
+        delta.nameless || !published.contains(&key)
+    };
+    let touched: HashSet<(usize, &[u8])> =
+        plan.ops.iter().map(|op| (usize::from(op.layer), split(&op.before).0)).collect();
+    let mut rest = recorded_deltas(pending)?;
+    rest.retain(is_left);
+    for delta in &mut rest {
+        if !touched.contains(&(delta.layer, &delta.stable_path[..])) {
+            continue;
+        }
+        let Ok(layer) = u16::try_from(delta.layer) else { continue };
+        let now = roots.target_at(layer, &delta.stable_path).and_then(|end| end.look());
+        if let Ok(Some(now)) = now {
+            delta.what.follow_directory(now);
+        }
+    }
+    record_deltas(pending, &rest, plan.durable)
+}
+
 fn move_one(
     roots: &Roots,
     op: &mut Op,
-    upper: &[u8],
+    upper: Option<&[u8]>,
     to: Vec<u8>,
 ) -> std::result::Result<(), Errno> {
     let layer = op.layer;
@@ -449,10 +486,10 @@ fn move_one(
         }
     };
     // Of a merged append another file was published; the transaction's own goes as well.
-    let leaves_upper = op.slot() == upper || op.held().is_some();
-    let leave_upper = |to: &[u8]| match leaves_upper {
-        true => Ok(()),
-        false => relocate(upper, &[to, b"-own"].concat()),
+    let own = upper.filter(|upper| op.slot() != *upper && op.held().is_none());
+    let leave_upper = |to: &[u8]| match own {
+        Some(upper) => relocate(upper, &[to, b"-own"].concat()),
+        None => Ok(()),
     };
     let (is_dir, is_held) =
         (op.base.is_some_and(|b| b.kind() == FileKind::Dir), op.held().is_some());
@@ -466,13 +503,14 @@ fn move_one(
             relocate(slot, &to)?;
             *slot = to.into();
             // The whiteout: the name is gone below, and may come back without us.
+            let Some(upper) = upper else { return Ok(()) };
             let whiteout = roots.slot_at(layer, upper)?;
             match sys::unlink(whiteout.dir.as_fd(), &whiteout.name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e),
             }
         }
-        Does::Data(write) => {
+        Does::Data(write) | Does::Patch { write, .. } => {
             relocate(&write.slot, &to)?;
             leave_upper(&to)?;
             let undo_copy = [&to[..], b"-saved"].concat();
@@ -481,14 +519,16 @@ fn move_one(
         }
         // A merged directory stays; the copy of a file would hide what comes later.
         Does::Attrs { .. } if is_dir || is_held => {}
-        Does::Attrs { .. } => relocate(upper, &to)?,
-        // (A patch is never part of a pending transaction.)
+        Does::Attrs { .. } => {
+            if let Some(upper) = upper {
+                relocate(upper, &to)?;
+            }
+        }
         Does::Install(_)
         | Does::MoveOut { .. }
         | Does::MoveIn { .. }
         | Does::Link { .. }
-        | Does::DirTime { .. }
-        | Does::Patch { .. } => {}
+        | Does::DirTime { .. } => {}
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! After a publish was undone: a pending transaction can be committed again.
 //!
 //! Publishing and undoing moves the ctime of what was published, and nothing else. The read set of the
-//! pending transaction whose private copies it was is told so, or it would find those objects changed
+//! pending transaction whose private copies it was is told so, and the list of its changes if it has one, or it would find those objects changed
 //! by somebody else. Only objects that this publish had touched, and only if nothing but ctime is
 //! other than in the version it found there: what others changed stays a conflict.
 
@@ -84,6 +84,9 @@ fn owner(slot: &[u8]) -> Option<TxId> {
 fn update_reads(home: &Home, id: TxId, versions: &[(Version, Version)]) -> Result<()> {
     // Only a pending one keeps its read set.
     let Some(mut reads) = home.reads(id)? else { return Ok(()) };
+    if !versions.is_empty() {
+        crate::changeset::moved_on(home, id, versions)?;
+    }
     if reads.moved_on(versions) {
         home.save_reads(id, &reads)?;
     }

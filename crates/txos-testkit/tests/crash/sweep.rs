@@ -280,14 +280,23 @@ fn an_undo_that_fails_once_leaves_nothing_to_recover() {
 
 #[test]
 fn commit_of_a_part() {
+    part("overlay", 14);
+}
+
+#[test]
+fn commit_of_a_part_from_the_librarys_view() {
+    part("library", 14);
+}
+
+fn part(view: &str, share: usize) {
     let lab = Lab::in_memory();
     let change = "echo new > changed; mkdir -p new/deep; echo f > new/deep/file; rm -r gone";
     let case = Case {
-        name: "commit part",
+        name: &format!("commit part, {view}"),
         prepare: &|place| {
             prepare(place);
             let kept = format!("{change}; rm removed; echo line >> log");
-            let _ = place.script(&["--keep"], &kept).run().expect(0);
+            let _ = place.script(&["--keep", "--view", view], &kept).run().expect(0);
         },
         operation: &|place| place.txos(["commit", "@", "changed", "new", "gone"]),
         native: Some((PREPARE, change)),
@@ -314,7 +323,7 @@ fn commit_of_a_part() {
     let mut matrix = Matrix::new(&lab, case);
     // What is left to do when the part is published, and may have to be done again.
     matrix.killed_at_the_last(9);
-    matrix.sweep(budget(14));
+    matrix.sweep(budget(share));
 }
 
 #[test]

@@ -466,6 +466,29 @@ fn a_patch_that_cuts_off_comes_back_whole() {
     assert_eq!(fs::metadata(rig.top().join("long")).unwrap().ino(), base.id.ino);
 }
 
+/// Retained objects lie in groups: a patch can be the first of its group.
+#[test]
+fn a_patch_after_many_removals() {
+    let rig = Rig::new("many");
+    let many: Vec<String> = (0..250).map(|n| format!("e/{n}")).collect();
+    for name in &many {
+        fs::write(rig.top().join(name), name).unwrap();
+    }
+    let removal = |name: &String| at(name, What::Remove { base: rig.version(name) });
+    let (first, last) = many.split_at(199);
+    let mut deltas: Vec<Delta> = first.iter().map(removal).collect();
+    deltas.push(at("d/b", patch(rig.version("d/b"), 0, "T")));
+    deltas.extend(last.iter().map(removal));
+    rig.there_and_back(
+        |_| {},
+        deltas,
+        |top| {
+            assert_eq!(read(top, "d/b"), "Two");
+            assert_eq!(fs::read_dir(top.join("e")).unwrap().count(), 1);
+        },
+    );
+}
+
 #[test]
 fn an_outsiders_change_is_a_conflict_and_nothing_is_published() {
     type Case = (&'static str, fn(&Rig) -> Delta, fn(&Path));

@@ -42,6 +42,8 @@ pub enum Mode {
     Discarded,
     /// The same, one top directory committed before the rest.
     InParts,
+    /// The same in the library's view.
+    InPartsInside,
     /// The library's transactions in a program that is linked with it.
     Inside,
     /// The same, by threads in turn that are members of one transaction.
@@ -71,6 +73,7 @@ pub const MODES: &[Mode] = &[
     Mode::RolledBack,
     Mode::Aborted,
     Mode::InParts,
+    Mode::InPartsInside,
     Mode::Discarded,
     Mode::Loaded,
     Mode::Child,
@@ -90,6 +93,7 @@ impl Mode {
             Mode::KeptInside => "kept-inside",
             Mode::Discarded => "discarded",
             Mode::InParts => "in-parts",
+            Mode::InPartsInside => "in-parts-inside",
             Mode::Inside => "inside",
             Mode::Members => "members",
             Mode::Aborted => "aborted",
@@ -468,6 +472,7 @@ impl Field {
             Mode::KeptInside => self.kept(case, native, End::Commit, true),
             Mode::Discarded => self.kept(case, native, End::Abort, false),
             Mode::InParts => self.kept(case, native, End::InParts, false),
+            Mode::InPartsInside => self.kept(case, native, End::InParts, true),
         }
     }
 

@@ -40,6 +40,12 @@ fn lab_of(user: &User) -> Lab {
     lab
 }
 
+/// The transaction that a message says was committed.
+fn committed(done: &Done) -> String {
+    let id = done.stderr.split("txos: committed ").nth(1).and_then(|rest| rest.split(':').next());
+    id.unwrap_or_else(|| panic!("nothing was committed: {done:?}")).to_owned()
+}
+
 fn diff(lab: &Lab, id: &str) -> String {
     lab.txos(["diff", id]).run().expect(0).text()
 }
@@ -577,4 +583,80 @@ fn directories_under_a_umask_that_takes_all() {
     let lab = lab_of(&user);
     let _ = user.runs(run(&lab, &[], "(umask 777; mkdir -p a/b); mkdir c")).run().expect(0);
     assert_eq!(lab.native("stat -c %a a a/b c | paste -sd ' '").text(), "300 0 755\n");
+}
+
+/// A change in place with many names that go: what is retained lies in groups of a hundred.
+#[test]
+fn a_patch_with_many_removals() {
+    let prepare =
+        "mkdir many ro; echo ro > ro/f; cd many; seq 300 | xargs touch; cp -r . ../others";
+    for change in [
+        "echo x >> ro/f; rm many/*",
+        "for n in $(seq 150); do mv many/$n many/r$n; done; printf X | dd of=ro/f conv=notrunc bs=1 status=none",
+        "for n in $(seq 120); do echo y >> many/$n; done; rm others/2*",
+    ] {
+        let lab = Lab::in_memory();
+        let native = lab.nested("native");
+        for place in [&lab, &native] {
+            let _ = place.native(prepare);
+        }
+        let before = Tree::of(lab.tree());
+        let _ = native.native(change).expect(0);
+        let _ = run(&lab, &[], change).run().expect(0);
+        expect_as_natively(&lab, &native);
+        let _ = lab.txos(["revert", "@"]).run().expect(0);
+        before.expect_same(&Tree::of(lab.tree()));
+    }
+}
+
+/// A part is published as a transaction of its own; the rest goes on.
+#[test]
+fn a_part_is_committed_and_the_rest_stays() {
+    let prepare = "mkdir d e; for f in d/a d/b d/gone e/m; do echo $f > $f; done; head -c 20000 /dev/zero > d/big
+         echo l > l1; ln l1 l2; ln -s x d/link; find . -exec touch -h -d @1000000000 {} +";
+    let change = "echo new > d/a; echo new > d/b; rm d/gone; chmod 700 d; mkdir n; echo 1 > n/1; mv e/m e/m2
+         printf X | dd of=d/big bs=1 seek=9000 conv=notrunc status=none; echo l >> l1; ln -sf y d/link; touch -d @5 d";
+    let part_by_part = |lab: &Lab| {
+        let native = lab.nested("native");
+        for place in [lab, &native] {
+            let _ = place.native(prepare);
+        }
+        let before = Tree::of(lab.tree());
+        let _ = native.native(change).expect(0);
+        let id = keep(lab, change);
+        let commit = |paths: &[&str], code| {
+            let paths = paths.iter().map(|path| lab.path(path).display().to_string());
+            let words = ["commit".to_owned(), id.clone()].into_iter().chain(paths);
+            lab.txos(words).run().expect(code)
+        };
+        let mut parts = Vec::new();
+        for paths in [&["d/a"][..], &["n", "d/gone"], &["d/big"], &["l2", "l1"]] {
+            let done = commit(paths, 0).says("stays pending");
+            parts.push(committed(&done));
+        }
+        assert_eq!((lab.read("d/a"), lab.read("d/b")), ("new\n".into(), "d/b\n".into()));
+        assert_eq!((lab.read("l2"), lab.read("n/1")), ("l\nl\n".into(), "1\n".into()));
+        assert!(!lab.path("d/gone").exists() && lab.path("e/m").exists());
+        let refused = commit(&["e/m2"], 125).says("is a moved directory or a new link");
+        let _ = refused.says("stays pending");
+        let _ = commit(&["d/a"], 125).says("is not changed by the transaction");
+        // The next command goes on with the rest, and what was committed is there for it.
+        let further = "cat d/a d/b n/1 l2; test ! -e d/gone; echo 2 >> d/b; echo 2 >> n/1";
+        let seen = exec(lab, &id, further).run().expect(0).text();
+        assert_eq!(seen, "new\nnew\n1\nl\nl\n");
+        let _ = native.native("echo 2 >> d/b; echo 2 >> n/1");
+        let _ = commit(&["d/b"], 0);
+        let _ = commit(&[], 0).says("committed");
+        expect_as_natively(lab, &native);
+        // All of it can be taken back, the last first.
+        let last = lab.txos(["log", "--json"]).run().json();
+        let last = last["transactions"].as_array().expect("transactions").iter();
+        for id in last.filter_map(|tx| tx["id"].as_str()) {
+            let _ = lab.txos(["revert", id]).run().expect(0);
+        }
+        before.expect_same(&Tree::of(lab.tree()));
+        lab.expect_clean();
+        parts.len()
+    };
+    assert_eq!(part_by_part(&Lab::in_memory()), 4);
 }
