@@ -91,9 +91,9 @@ pub fn write_stat(out: &mut dyn Write, entries: &[Entry], paint: Paint) -> io::R
     writeln!(out, " {}", Counts::of(entries))
 }
 
-/// Whether something is moved to where something else is, before it is published.
+/// Whether something is moved to where something else was.
 pub fn replaces(entry: &Entry) -> bool {
-    entry.status == Status::Renamed && std::fs::symlink_metadata(&entry.path).is_ok()
+    entry.replaced.is_some()
 }
 
 /// Sizes and attributes in a few words.
@@ -135,7 +135,7 @@ pub fn what_changed(entry: &Entry) -> String {
         words.push("moved".into());
     }
     if replaces(entry) {
-        words.push("replaces what is there".into());
+        words.push("replaces what was there".into());
     }
     words.join(", ")
 }
@@ -165,7 +165,17 @@ pub mod samples {
     /// A change of this status.
     pub fn entry(status: Status, path: &str, old: Option<Side>, new: Option<Side>) -> Entry {
         let from = (status == Status::Renamed).then(|| "/etc/was".into());
-        Entry { status, path: path.into(), from, old, new, old_content: None, new_content: None }
+        Entry {
+            status,
+            path: path.into(),
+            from,
+            old,
+            new,
+            replaced: None,
+            replaced_content: None,
+            old_content: None,
+            new_content: None,
+        }
     }
 }
 

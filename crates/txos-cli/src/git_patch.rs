@@ -3,16 +3,19 @@
 //! git knows files and symbolic links, and of modes only whether a file can be executed. What else a
 //! transaction changes is left out, and told.
 
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use rustix::fs::{AtFlags, CWD};
 use sha1::{Digest, Sha1};
 use txos_engine::changeset::{Entry, Side};
 use txos_engine::object::FileKind;
 use txos_engine::show::quoted_bytes;
+use txos_engine::version::stat_at;
 
 use crate::patch::{Reader, is_binary, read_whole, write_hunks};
 use crate::style::Paint;
@@ -38,44 +41,137 @@ struct Blob {
     bytes: Vec<u8>,
 }
 
+/// One end of a change: an object as it was, or as it is, and where it can be read.
+struct End<'a> {
+    side: Side,
+    content: Option<&'a Path>,
+}
+
+/// What was and what is at each name, of all that changes.
+#[derive(Default)]
+struct Names<'a> {
+    at: BTreeMap<PathBuf, [Option<End<'a>>; 2]>,
+}
+
+impl<'a> Names<'a> {
+    /// Notes what was (0) or is (1) at a path, if git knows such objects.
+    fn note(&mut self, which: usize, path: &Path, side: Side, content: Option<&'a Path>) {
+        let end = is_blob(&side).then_some(End { side, content });
+        let place = self.at.entry(path.to_owned()).or_default().get_mut(which);
+        if let (Some(place), Some(end)) = (place, end) {
+            *place = Some(end);
+        }
+    }
+}
+
+/// A directory that was moved, with what was in it: git knows files only, and so each of them is moved.
+struct MovedDir {
+    from: PathBuf,
+    to: PathBuf,
+    /// Files and links, below it; where they can be read.
+    files: Vec<(PathBuf, Side, PathBuf)>,
+}
+
+/// Files and links below a directory.
+fn files_below(dir: &Path) -> Vec<(PathBuf, Side, PathBuf)> {
+    let mut files = Vec::new();
+    let mut queue = vec![PathBuf::new()];
+    while let Some(below) = queue.pop() {
+        for found in std::fs::read_dir(dir.join(&below)).into_iter().flatten().flatten() {
+            let name = below.join(found.file_name());
+            let path = dir.join(&name);
+            let look = stat_at(CWD, path.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW);
+            match look.as_ref().map(Side::of) {
+                Ok(Side { kind: FileKind::Dir, .. }) => queue.push(name),
+                Ok(side) => files.push((name, side, path)),
+                // It has gone just now.
+                Err(_) => {}
+            }
+        }
+    }
+    files
+}
+
 /// Writes what `entries` change below `base`, with names relative to it, and gives what can't be said so.
 pub fn write(out: &mut dyn Write, entries: &[Entry], base: &Path) -> io::Result<Vec<LeftOut>> {
+    let below = |path: &Path| {
+        let name = path.strip_prefix(base).ok().filter(|name| !name.as_os_str().is_empty());
+        name.map(Path::to_owned)
+    };
+    let moved: Vec<MovedDir> = entries.iter().filter_map(moved_dir).collect();
     let mut left_out = Vec::new();
+    let mut names = Names::default();
     for (index, entry) in entries.iter().enumerate() {
-        let mut told = |why: &str| {
-            let path = entry.path.clone();
-            left_out.push(LeftOut { path, why: why.to_owned() });
-        };
-        let was_at = entry.from.as_deref().unwrap_or(&entry.path);
-        let [was, is] = [
-            (entry.old, was_at, entry.old_content.as_deref()),
-            (entry.new, &*entry.path, entry.new_content.as_deref()),
-        ]
-        .map(|(side, path, content)| {
-            let name = path.strip_prefix(base).ok().filter(|name| !name.as_os_str().is_empty());
-            side.zip(name).map(|(side, name)| (side, name, content))
-        });
-        if was.is_none() && is.is_none() {
-            continue;
-        }
+        let was_at = was_at(entry, &moved);
         // In order of path, what is in a directory follows it.
         let next = entries.get(index + 1);
-        let is_empty = next.is_none_or(|next| !next.path.starts_with(&entry.path));
-        if let Some(why) = unsaid(entry, is_empty) {
-            told(why);
+        let is_empty = next.is_none_or(|next| !next.path.starts_with(&entry.path))
+            && !moved.iter().any(|dir| dir.to == entry.path && !dir.files.is_empty());
+        let concerns = entry.old.is_some() && below(&was_at).is_some()
+            || entry.new.is_some() && below(&entry.path).is_some();
+        if let Some(why) = unsaid(entry, is_empty).filter(|_| concerns) {
+            left_out.push(LeftOut { path: entry.path.clone(), why: why.to_owned() });
         }
-        let blob = |end: Option<(Side, &Path, Option<&Path>)>| match end {
-            Some((side, name, content)) if is_blob(&side) => {
-                self::blob(&side, name, content).map(Some)
+        if let Some(side) = entry.old {
+            names.note(0, &was_at, side, entry.old_content.as_deref());
+        }
+        if let Some(side) = entry.replaced {
+            names.note(0, &entry.path, side, entry.replaced_content.as_deref());
+        }
+        if let Some(side) = entry.new {
+            names.note(1, &entry.path, side, entry.new_content.as_deref());
+        }
+    }
+    let changed: HashSet<&Path> = entries.iter().map(|entry| &*entry.path).collect();
+    let taken: HashSet<&Path> = entries.iter().filter_map(|entry| entry.from.as_deref()).collect();
+    for dir in &moved {
+        for (name, side, content) in &dir.files {
+            let (from, to) = (dir.from.join(name), dir.to.join(name));
+            // What was changed there, or taken from there, has an entry of its own.
+            if !changed.contains(&*to) && !taken.contains(&*from) {
+                names.note(0, &from, *side, Some(content));
+                names.note(1, &to, *side, Some(content));
             }
-            _ => Ok(None),
+        }
+    }
+    for (path, [was, is]) in &names.at {
+        let Some(name) = below(path) else { continue };
+        let blob = |end: &Option<End<'_>>| match end {
+            Some(End { side, content }) => self::blob(side, &name, *content).map(Some),
+            None => Ok(None),
         };
         match (blob(was), blob(is)) {
             (Ok(was), Ok(is)) => write_change(out, was, is)?,
-            (Err(why), _) | (_, Err(why)) => told(&format!("its content is left out: {why}")),
+            (Err(why), _) | (_, Err(why)) => {
+                let why = format!("its content is left out: {why}");
+                left_out.push(LeftOut { path: path.clone(), why });
+            }
         }
     }
     Ok(left_out)
+}
+
+/// What of a moved directory stays as it is.
+fn moved_dir(entry: &Entry) -> Option<MovedDir> {
+    let (from, side) = (entry.from.clone()?, entry.new?);
+    if side.kind != FileKind::Dir {
+        return None;
+    }
+    let content = entry.new_content.as_deref().or(entry.old_content.as_deref());
+    let files = content.map(files_below).unwrap_or_default();
+    Some(MovedDir { from, to: entry.path.clone(), files })
+}
+
+/// Where the object was whose change this is. Below a moved directory that is elsewhere.
+fn was_at(entry: &Entry, moved: &[MovedDir]) -> PathBuf {
+    if let Some(from) = &entry.from {
+        return from.clone();
+    }
+    let around = moved.iter().filter(|dir| entry.path != dir.to);
+    let dir = around
+        .filter_map(|dir| entry.path.strip_prefix(&dir.to).ok().map(|below| dir.from.join(below)))
+        .min_by_key(|path| path.components().count());
+    dir.unwrap_or_else(|| entry.path.clone())
 }
 
 fn is_blob(side: &Side) -> bool {
@@ -87,7 +183,9 @@ fn unsaid(entry: &Entry, is_empty: bool) -> Option<&'static str> {
     let kind_of = |side: Option<Side>| side.map(|side| side.kind);
     let (old, new) = (kind_of(entry.old), kind_of(entry.new));
     match (entry.old, entry.new) {
-        _ if entry.from.is_some() && new == Some(FileKind::Dir) => Some("a directory was moved"),
+        _ if entry.from.is_some() && new == Some(FileKind::Dir) => {
+            is_empty.then_some("an empty directory was moved")
+        }
         (None, Some(_)) if new == Some(FileKind::Dir) => {
             is_empty.then_some("an empty directory was made")
         }
@@ -127,8 +225,8 @@ fn blob(side: &Side, name: &Path, content: Option<&Path>) -> Result<Blob, String
 fn write_change(out: &mut dyn Write, was: Option<Blob>, is: Option<Blob>) -> io::Result<()> {
     match (was, is) {
         (None, None) => Ok(()),
-        // git says of a type that changes, and may say of a move, that one goes and another comes.
-        (Some(was), Some(is)) if was.name != is.name || was.mode.get(..3) != is.mode.get(..3) => {
+        // git says of a type that changes that one goes and another comes.
+        (Some(was), Some(is)) if was.mode.get(..3) != is.mode.get(..3) => {
             write_one(out, Some(&was), None)?;
             write_one(out, None, Some(&is))
         }

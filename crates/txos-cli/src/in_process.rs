@@ -142,6 +142,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let scope = scope(&args.view.scope, &args.view.exclude)?;
     txos_run::library::set_scope(&mut command, &scope);
     if let (Some(dir), _) = args.place.paths()? {
+        txos_run::check_directory(&dir)?;
         command.current_dir(dir);
     }
     let status = exit::of_start_error(command.exec());

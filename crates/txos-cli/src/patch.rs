@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
-use txos_engine::changeset::{Entry, Side};
+use txos_engine::changeset::{Entry, Side, Status};
 use txos_engine::object::FileKind;
 use txos_engine::show::{quoted, quoted_bytes, visible};
 
@@ -44,7 +44,28 @@ pub fn write_patch(
     paint: Paint,
     reader: Reader,
 ) -> io::Result<()> {
-    entries.iter().try_for_each(|entry| write_entry(out, entry, paint, reader))
+    for entry in entries {
+        if let Some(gone) = replaced(entry) {
+            write_entry(out, &gone, paint, reader)?;
+        }
+        write_entry(out, entry, paint, reader)?;
+    }
+    Ok(())
+}
+
+/// What had to make room for what was moved, as a change of its own.
+fn replaced(entry: &Entry) -> Option<Entry> {
+    Some(Entry {
+        status: Status::Deleted,
+        path: entry.path.clone(),
+        from: None,
+        old: Some(entry.replaced?),
+        new: None,
+        replaced: None,
+        replaced_content: None,
+        old_content: entry.replaced_content.clone(),
+        new_content: None,
+    })
 }
 
 fn write_entry(out: &mut dyn Write, entry: &Entry, paint: Paint, reader: Reader) -> io::Result<()> {
@@ -94,7 +115,7 @@ pub fn difference(entry: &Entry) -> Difference {
     // A change of attributes alone, or a move, needs no look at the content.
     if let (Some(o), Some(n)) = (entry.old, entry.new)
         && (o.kind, o.size, o.mtime) == (n.kind, n.size, n.mtime)
-        && !matches!(entry.status, txos_engine::changeset::Status::Modified)
+        && !matches!(entry.status, Status::Modified)
     {
         return Difference::None;
     }
@@ -326,7 +347,6 @@ fn place(lines: &Range<usize>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use txos_engine::changeset::Status;
 
     use super::*;
     use crate::changes::samples::{entry, side};

@@ -74,7 +74,11 @@ pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
     }
     home.discard(old)?;
     trash::clear(app, &home);
-    app.say(format_args!("{new} takes the place of {id}, which is gone"));
+    // The first command's count was told when it was kept.
+    let all = if above.is_empty() { None } else { home.meta(new)?.changes };
+    let all =
+        all.map_or_else(String::new, |n| format!(", and changes {}", crate::changes::paths(n)));
+    app.say(format_args!("{new} takes the place of {id}, which is gone{all}"));
     Ok(status)
 }
 

@@ -103,7 +103,10 @@ fn labelled(options: &RunOptions) -> Begin {
 }
 
 /// That a command can start in a directory.
-fn check_directory(dir: &std::path::Path) -> Result<()> {
+///
+/// # Errors
+/// [`Error::View`] with why it can't.
+pub fn check_directory(dir: &std::path::Path) -> Result<()> {
     let looked = std::fs::metadata(dir).and_then(|found| match found.is_dir() {
         true => Ok(rustix::fs::access(dir, rustix::fs::Access::EXEC_OK)?),
         false => Err(rustix::io::Errno::NOTDIR.into()),

@@ -129,7 +129,7 @@ impl What {
     }
 
     /// The versions of stable objects that it is of.
-    pub(super) fn versions_mut(&mut self) -> impl Iterator<Item = &mut Version> {
+    pub(crate) fn versions_mut(&mut self) -> impl Iterator<Item = &mut Version> {
         let (object, there) = match self {
             What::Put { base, .. } | What::Link { base, .. } => (None, base.as_mut()),
             What::Move { source, base, .. } => (Some(source), base.as_mut()),

@@ -31,12 +31,16 @@ pub(crate) struct Source {
     pub old: Option<PathBuf>,
     /// Where the object after can be read.
     pub new: Option<PathBuf>,
+    /// Of something that was moved: what it has replaced, and where that can be read.
+    pub replaced: Option<(Version, PathBuf)>,
     /// Names below `new` that are no part of it (shells of moved directories).
     pub except: Vec<Vec<u8>>,
 }
 
 impl Side {
-    pub(crate) fn of(v: &Version) -> Self {
+    /// Those of an object.
+    #[must_use]
+    pub fn of(v: &Version) -> Self {
         Side {
             kind: v.kind(),
             mode: v.mode & 0o7777,
@@ -82,6 +86,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
             from: None,
             old,
             new: Some(upper),
+            replaced: None,
             except: Vec::new(),
         };
         match &change.action {
@@ -97,6 +102,8 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                         from: None,
                         old: base.map(Side::of),
                         new: version.as_ref().map(Side::of),
+                        replaced: None,
+                        replaced_content: None,
                         old_content: source.old,
                         new_content: Some(place.clone()),
                     });
@@ -115,6 +122,8 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                     from: None,
                     old: change.base.as_ref().map(Side::of),
                     new: change.new.as_ref().map(Side::of),
+                    replaced: None,
+                    replaced_content: None,
                     old_content: source.old,
                     new_content: shown.filter(|place| place.exists()),
                 });
@@ -128,8 +137,11 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                     from: None,
                     old: change.base.as_ref().map(Side::of),
                     new: change.new.as_ref().map(Side::of),
-                    old_content: None,
-                    new_content: None,
+                    replaced: None,
+                    replaced_content: None,
+                    // It stays as it is.
+                    old_content: source.old.clone(),
+                    new_content: source.old,
                 });
                 continue;
             }
@@ -137,6 +149,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
             Action::Move { from, .. } => {
                 source.status = Some(Status::Renamed);
                 source.from = Some(target(from));
+                source.replaced = change.base.zip(source.old);
                 source.old = Some(path::from_bytes(&target(from)));
                 if set.explicit {
                     source.new = source.old.clone();
@@ -246,6 +259,8 @@ fn pair(
         from: source.from.as_deref().map(path::from_bytes),
         old: old.as_ref().map(Side::of),
         new: new.as_ref().map(Side::of),
+        replaced: source.replaced.as_ref().map(|(version, _)| Side::of(version)),
+        replaced_content: source.replaced.as_ref().map(|(_, place)| place.clone()),
         old_content: at(&source.old, old.is_some()),
         new_content: at(&source.new, new.is_some()),
     })

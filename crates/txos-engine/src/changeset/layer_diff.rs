@@ -458,6 +458,8 @@ impl<'a> Pair<'a> {
                 from,
                 old: side(&old),
                 new: side(&new),
+                replaced: None,
+                replaced_content: None,
                 old_content: old.and_then(|old| old.at),
                 new_content: new.and_then(|new| new.at),
             });

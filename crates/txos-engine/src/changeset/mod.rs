@@ -104,6 +104,12 @@ pub struct Entry {
     /// Attributes after; none if it is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Side>,
+    /// Of something that was moved: what it has replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Side>,
+    /// Where its content can be read now, if it can.
+    #[serde(skip)]
+    pub replaced_content: Option<PathBuf>,
     /// Where the old content can be read now, if it can.
     #[serde(skip)]
     pub old_content: Option<PathBuf>,
@@ -132,6 +138,8 @@ impl Entry {
             from,
             old: self.new,
             new: self.old,
+            replaced: None,
+            replaced_content: None,
             old_content: self.new_content,
             new_content: self.old_content,
         }

@@ -113,9 +113,11 @@ pub(crate) fn moved_on(home: &Home, id: TxId, versions: &[(Version, Version)]) -
     let mut lists = vec![dir.join(NAME)];
     let saved = dir.join("saved");
     let names = sys::look("readdir", || std::fs::read_dir(&saved)).into_iter().flatten().flatten();
-    lists.extend(names.map(|name| name.path()).filter(|path| {
-        path.extension().is_some_and(|extension| extension == NAME)
-    }));
+    lists.extend(
+        names
+            .map(|name| name.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == NAME)),
+    );
     for path in lists {
         let mut deltas = match read(&path) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

@@ -37,6 +37,7 @@ pub(super) fn entries_of(home: &Home, plan: &Plan) -> Result<Vec<Entry>> {
             from: None,
             old: op.base.map(|_| slot(op.slot())),
             new: Some(path::from_bytes(&target(&op.after))),
+            replaced: None,
             except: Vec::new(),
         };
         if let Some(held) = op.held().filter(|held| held.after) {
@@ -49,6 +50,7 @@ pub(super) fn entries_of(home: &Home, plan: &Plan) -> Result<Vec<Entry>> {
             Does::MoveIn { from, .. } => {
                 source.status = Some(Status::Renamed);
                 source.from = from.as_ref().map(|f| target(f));
+                source.replaced = op.base.zip(source.old);
                 source.old = source.new.clone();
             }
             Does::Data(write) => source.old = Some(slot(&write.undo_copy)),
@@ -64,8 +66,11 @@ pub(super) fn entries_of(home: &Home, plan: &Plan) -> Result<Vec<Entry>> {
                 from: None,
                 old: op.base.as_ref().map(Side::of),
                 new: Some(Side::of(&v)),
-                old_content: None,
-                new_content: source.new.filter(|_| is_patch),
+                replaced: None,
+                replaced_content: None,
+                // Attributes leave it as it is.
+                old_content: source.new.clone().filter(|_| !is_patch),
+                new_content: source.new,
             });
             continue;
         }

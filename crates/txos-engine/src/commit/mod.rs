@@ -23,6 +23,7 @@
 //! read, in 7. After 7 their change is simply later than this commit.
 
 mod acquire;
+mod copied_up;
 #[cfg(all(feature = "fuzzing", not(loom)))]
 pub(crate) mod fuzz;
 mod gate;
@@ -51,6 +52,7 @@ pub use acquire::{
     AcquireError, acquire, acquire_for_log, acquire_for_revert, conflict, explain,
     resolve_dead_publish,
 };
+pub use copied_up::copy_up;
 pub use history_entries::committed_entries;
 pub use left::Left;
 #[cfg(all(feature = "fuzzing", not(loom)))]
@@ -504,12 +506,16 @@ fn execute(
     }
 }
 
-/// Opens what is written in place before the gate closes on it. What a file's owner may not write to has another ctime then, which the
-/// plan has from here on.
+/// Opens what is written in place before the gate closes on it. What a file's owner may not write to has another ctime then, and so
+/// has what an overlayfs copies first: the plan has it from here on.
 fn open_in_place(plan: &mut Plan, roots: &Roots) -> Result<publish::Opened> {
     let mut opened = HashMap::new();
     let mut touched = Vec::new();
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, o)| o.is_write()) {
+        if let (Ok(end), Some(base)) = (roots.before(op), &op.base) {
+            let after = copied_up::copied_up(end.dir.as_fd(), &end.name, base);
+            touched.extend(after.map(|after| (*base, after)));
+        }
         let open = |end: roots::EntryRef| match end.open(rustix::fs::OFlags::WRONLY) {
             Err(rustix::io::Errno::ACCESS) => {
                 let before = end.look()?;

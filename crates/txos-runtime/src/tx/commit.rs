@@ -196,6 +196,8 @@ impl Tx {
             nonblock: joint && self.how.flags & flags::NONBLOCK != 0,
             ..Options::default()
         };
+        let points: Vec<&[u8]> = self.copies.layers.iter().map(|layer| &layer.point[..]).collect();
+        txos_engine::commit::copy_up(&points, &mut deltas, &mut self.locks.reads);
         match Route::of(outcome, promises) {
             Route::Nothing => self.only_read(asked),
             Route::Log => self.publish_by_log(deltas, &options),

@@ -763,9 +763,10 @@ const FSSETXATTR: u64 = 0x401c_5820;
 fn only_asks(request: u64) -> bool {
     /// Requests to terminals, which no file is: programs try them out.
     const TERMINAL: u64 = 0x54;
-    const ASKS: [u64; 17] = [
+    const ASKS: [u64; 18] = [
         1,           // FIBMAP
         2,           // FIGETBSZ
+        0x5460,      // FIOQSIZE
         0xc020_660b, // FS_IOC_FIEMAP
         0x8008_6601, // FS_IOC_GETFLAGS
         0x8004_6601, // the same of 32 bits

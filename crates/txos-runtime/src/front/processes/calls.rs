@@ -323,6 +323,8 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
                 drop(link);
                 by_shape(process, call)
             }
+            // Programs go on with reads and writes.
+            libc::FICLONE | kernel::FICLONERANGE => Err(Errno::OPNOTSUPP),
             _ => Err(Errno::NOTTY),
         },
         libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 if link.is_ours(int(0)) => {
@@ -442,7 +444,11 @@ pub fn takes_rights(number: i64) -> bool {
 /// A read or write of several buffers, one after the other.
 fn in_parts(process: &Process, call: &Call, writes: bool) -> Sys<i64> {
     let at_place = call.number() != libc::SYS_readv && call.number() != libc::SYS_writev;
-    if matches!(call.number(), libc::SYS_preadv2 | libc::SYS_pwritev2) && call.word(5) != 0 {
+    // What is only said of how it is done is as it is: nothing is on its way to a disk, and nothing waits for one.
+    const RWF_DONTCACHE: i32 = 0x80;
+    const WAYS: i32 =
+        libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | RWF_DONTCACHE;
+    if matches!(call.number(), libc::SYS_preadv2 | libc::SYS_pwritev2) && call.int(5) & !WAYS != 0 {
         return Err(Errno::OPNOTSUPP);
     }
     let mut place = at_place.then(|| call.long(3)).filter(|&place| place != -1);

@@ -475,9 +475,6 @@ pub fn shape(number: i64) -> Option<Shape> {
 
 /// The same, of calls whose arguments depend on each other as well.
 pub fn shape_with(number: i64, words: &[u64; 6]) -> Option<Shape> {
-    /// `FIONREAD`, `FS_IOC_GETFLAGS`.
-    const READABLE: u32 = 0x541b;
-    const FLAGS: u32 = 0x8008_6601;
     const LOCK: Part = Part::Both(Size::Of(size_of::<libc::flock>()));
     match (number, words[1] as i32) {
         (
@@ -492,16 +489,52 @@ pub fn shape_with(number: i64, words: &[u64; 6]) -> Option<Shape> {
         (libc::SYS_fcntl, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => opening(&[0], &[]),
         (
             libc::SYS_fcntl,
-            libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD | libc::F_GETLEASE,
+            libc::F_GETFL
+            | libc::F_SETFL
+            | libc::F_GETFD
+            | libc::F_SETFD
+            | libc::F_GETLEASE
+            | libc::F_GETOWN
+            | libc::F_SETOWN
+            | F_GETSIG
+            | F_SETSIG
+            | libc::F_GETPIPE_SZ
+            | libc::F_GET_SEALS,
         ) => shaped(&[0], &[]),
-        (libc::SYS_ioctl, _) if words[1] as u32 == READABLE => {
-            shaped(&[0], &[(2, Part::Out(Size::Of(4)))])
-        }
-        (libc::SYS_ioctl, _) if words[1] as u32 == FLAGS => {
-            shaped(&[0], &[(2, Part::Out(Size::Of(8)))])
-        }
+        (libc::SYS_ioctl, _) => request(words[1] as u32),
         _ => shape(number),
     }
+}
+
+const F_SETSIG: i32 = 10;
+const F_GETSIG: i32 = 11;
+
+/// Requests of `ioctl(2)` to a file or a directory, each with what the kernel writes there or reads, whatever size the request's
+/// number tells.
+static REQUESTS: [(u32, [(usize, Part); 1]); 13] = {
+    const fn out(size: usize) -> [(usize, Part); 1] {
+        [(2, Part::Out(Size::Of(size)))]
+    }
+    [
+        (0x5421, [(2, Part::In(Size::Of(4)))]), // FIONBIO
+        (1, [(2, Part::Both(Size::Of(4)))]),    // FIBMAP
+        (0x541b, out(4)),                       // FIONREAD
+        (2, out(4)),                            // FIGETBSZ
+        (0x5460, out(8)),                       // FIOQSIZE
+        (0x8008_6601, out(4)),                  // FS_IOC_GETFLAGS
+        (0x8004_6601, out(4)),                  // the same of 32 bits
+        (0x8008_7601, out(4)),                  // FS_IOC_GETVERSION
+        (0x8004_7601, out(4)),                  // the same of 32 bits
+        (0x801c_581f, out(28)),                 // FS_IOC_FSGETXATTR
+        (0x8100_9431, out(256)),                // FS_IOC_GETFSLABEL
+        (0x8011_1500, out(17)),                 // FS_IOC_GETFSUUID
+        (0x8081_1501, out(129)),                // FS_IOC_GETFSSYSFSPATH
+    ]
+};
+
+fn request(number: u32) -> Option<Shape> {
+    let (_, parts) = REQUESTS.iter().find(|(known, _)| *known == number)?;
+    shaped(&[0], parts)
 }
 
 /// What goes where in a window.
