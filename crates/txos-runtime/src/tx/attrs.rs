@@ -83,12 +83,16 @@ impl Tx {
                 let real = kernel::as_owner(|| kernel::look(&backing.path))?;
                 (stat.size, stat.blocks) = (real.size, real.blocks);
                 (stat.atime, stat.mtime) = (real.atime, real.mtime);
+                let real = Stat { ctime: backing.changed_at(real.ctime), ..real };
                 // A name that came or went has changed the file, and not its private copy.
                 let changed = node.stable.as_ref().is_none_or(|s| s.stat.ctime != stat.ctime);
                 stat.ctime = if changed { stat.ctime.max(real.ctime) } else { real.ctime };
                 stat.mode = stat.mode & !0o6000 | real.mode & stat.mode & 0o6000;
             }
-            Data::Pages(pages) => stat.size = pages.size,
+            Data::Pages(pages) => {
+                stat.blocks = pages.blocks(stat.size, stat.blocks);
+                stat.size = pages.size;
+            }
             Data::Stable => {}
         }
         Ok(stat)

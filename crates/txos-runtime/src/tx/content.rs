@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use txos_engine::object::FileKind;
 use txos_engine::readset::join;
 use txos_engine::realm::{Access, Facet};
+use txos_engine::version::Stamp;
 
 use super::kernel::{self, Errno, OwnedFd, Stat, Sys};
 use super::node::{Id, Node, Xattrs, changed, held};
@@ -63,13 +64,23 @@ pub struct Backing {
     pub tmpfile: bool,
     /// Of a copy of a stable file: when it was last changed by us. If it still is, nothing was
     /// written to it.
-    pub fresh: Option<txos_engine::version::Stamp>,
+    pub fresh: Option<Stamp>,
+    /// It was made of pages that were changed before: the time of change that it got by that, and the one of the change.
+    pub settled: Option<(Stamp, Stamp)>,
     /// When it was last changed by us before it was mapped to memory, which leaves no stamp on every
     /// file system.
-    pub mapped: Option<txos_engine::version::Stamp>,
+    pub mapped: Option<Stamp>,
 }
 
 impl Pages {
+    /// How many blocks of 512 bytes the file has, by those of the stable file and its size. None would say that all of it is
+    /// a hole.
+    #[must_use]
+    pub fn blocks(&self, size: u64, blocks: u64) -> u64 {
+        let first = if blocks == 0 { 0 } else { size.div_ceil(PAGE as u64) };
+        blocks + self.pages.range(first..).count() as u64 * (PAGE as u64 / 512)
+    }
+
     /// What was written, at the grain of bytes: pieces that don't overlap, in order of place.
     #[must_use]
     pub fn pieces(&self) -> Vec<(u64, Vec<u8>)> {
@@ -119,6 +130,15 @@ impl Data {
 }
 
 impl Backing {
+    /// When the content was changed, by what the kernel says of the copy.
+    #[must_use]
+    pub fn changed_at(&self, ctime: Stamp) -> Stamp {
+        match self.settled {
+            Some((made, changed)) if made == ctime => changed,
+            _ => ctime,
+        }
+    }
+
     /// Whether nothing was written to the copy of a stable file.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
@@ -258,6 +278,7 @@ impl Tx {
             layer,
             tmpfile: false,
             fresh: None,
+            settled: None,
             mapped: None,
         }));
         Ok((self.tree.add(node), fd))
@@ -292,10 +313,19 @@ impl Tx {
             return Err(e);
         }
         let untouched = matches!(self.tree.nodes[id].data, Data::Stable) && !empty;
+        let was_pages = matches!(self.tree.nodes[id].data, Data::Pages(_)) && !empty;
+        let changed = self.tree.nodes[id].stat.ctime;
         let place = path.clone();
-        let backing = Backing { path, layer, tmpfile: false, fresh: None, mapped: None };
+        let backing =
+            Backing { path, layer, tmpfile: false, fresh: None, settled: None, mapped: None };
         self.tree.nodes[id].data = Data::Whole(Box::new(backing));
         self.retarget(id)?;
+        if was_pages
+            && let Data::Whole(backing) = &mut self.tree.nodes[id].data
+            && let Ok(now) = kernel::look(&place)
+        {
+            backing.settled = Some((now.ctime, changed));
+        }
         // Where stamps follow the timer's tick, or are whole seconds, a write could leave none.
         if untouched
             && let Data::Whole(backing) = &mut self.tree.nodes[id].data

@@ -76,7 +76,8 @@ impl Tx {
             uid: cred.uid,
             gid: if inherits { parent.gid } else { cred.gid },
             size: if dir { parent.size.min(4096) } else { 0 },
-            blocks: 0,
+            // As of a directory with one block.
+            blocks: if dir { parent.blocks.min(8) } else { 0 },
             blksize: parent.blksize,
             rdev,
             atime: now,

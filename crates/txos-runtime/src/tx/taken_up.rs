@@ -414,7 +414,14 @@ impl Tx {
         match kind {
             FileKind::File => {
                 let path = path.clone();
-                let backing = Backing { path, layer, tmpfile: false, fresh: None, mapped: None };
+                let backing = Backing {
+                    path,
+                    layer,
+                    tmpfile: false,
+                    fresh: None,
+                    settled: None,
+                    mapped: None,
+                };
                 node.data = Data::Whole(Box::new(backing));
             }
             FileKind::Symlink => {
@@ -490,7 +497,8 @@ impl Tx {
         (stat.mode, stat.uid, stat.gid) = (copy.mode, copy.uid, copy.gid);
         (stat.mtime, stat.ctime) = (copy.mtime, now_after(stat.ctime));
         node.xattrs = Some(xattrs);
-        let backing = Backing { path, layer, tmpfile: false, fresh: None, mapped: None };
+        let backing =
+            Backing { path, layer, tmpfile: false, fresh: None, settled: None, mapped: None };
         node.data = Data::Whole(Box::new(backing));
         Ok(())
     }

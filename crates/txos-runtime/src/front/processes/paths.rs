@@ -23,6 +23,7 @@ pub struct Place {
 /// Where the server looks the paths of a call up. `None`: the call is the kernel's.
 pub fn places(link: &Link, call: &Call, shape: &Shape) -> Sys<Option<Vec<Place>>> {
     let mut places = Vec::new();
+    let mut kernels = Vec::new();
     let (mut natively, mut missing) = (0, None);
     for &(path_at, part) in shape.parts {
         if part != Part::Path || call.word(path_at) == 0 {
@@ -33,11 +34,20 @@ pub fn places(link: &Link, call: &Call, shape: &Shape) -> Sys<Option<Vec<Place>>
         let path = call.path(path_at)?;
         match look_up(link, call.number(), dir, path) {
             Some((dir, path)) => places.push(Place { path_at, dir_at, dir, path }),
-            None => {
-                natively += 1;
-                missing = missing.or(kernel::statx(dir, &call.path(path_at)?, 0).err());
-            }
+            None => kernels.push(Place { path_at, dir_at, dir, path: call.path(path_at)? }),
         }
+    }
+    for mut place in kernels {
+        // Of two paths the server has both, if it has one.
+        if !places.is_empty()
+            && let Some((dir, path)) = in_directory(place.dir, &place.path)
+        {
+            (place.dir, place.path) = (dir, path);
+            places.push(place);
+            continue;
+        }
+        natively += 1;
+        missing = missing.or(kernel::statx(place.dir, &place.path, 0).err());
     }
     // Descriptors without a path.
     for &at in shape.descriptors {
@@ -157,6 +167,16 @@ fn follows(call: &Call) -> bool {
         }
         _ => false,
     }
+}
+
+/// A name below a directory that is open at a number of the kernel's, as a path from the root.
+fn in_directory(dir: i32, path: &[u8]) -> Option<(i32, Vec<u8>)> {
+    if dir < 0 || path.is_empty() || path.starts_with(b"/") {
+        return None;
+    }
+    kernel::look_fd(dir).ok().filter(|stat| stat.kind() == FileKind::Dir)?;
+    let start = kernel::path_of_fd(dir).ok().filter(|start| start.starts_with(b"/"))?;
+    Some((libc::AT_FDCWD, [&start[..], b"/", path].concat()))
 }
 
 /// A path below a directory that is open at a number of the kernel's.
