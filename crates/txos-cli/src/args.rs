@@ -383,6 +383,8 @@ pub struct ViewArgs {
     #[arg(long, value_name = "DIR")]
     pub scope: Vec<PathBuf>,
     /// Leave paths that match alone: CMD changes them at once; may be repeated
+    ///
+    /// It is what matches when CMD starts, each with all that is below it. DIR/** is the same as DIR.
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
     /// Hold back standard output and error until the commit
@@ -1013,7 +1015,7 @@ pub struct RevertArgs {
     pub paths: Vec<PathBuf>,
     /// Leave what others have changed since as it is, instead of refusing; may be repeated with patterns
     ///
-    /// With =GLOB only paths that match, such as --skip-changed='/var/log/**'. What belongs together
+    /// With =GLOB only absolute paths that match, such as --skip-changed='/var/log/**'. What belongs together
     /// with such a path, as the other half of a move does, is left with it.
     #[arg(
         long,

@@ -175,6 +175,7 @@ pub mod samples {
             replaced_content: None,
             old_content: None,
             new_content: None,
+            undo: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! git knows files and symbolic links, and of modes only whether a file can be executed. What else a
 //! transaction changes is left out, and told.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use rustix::fs::{AtFlags, CWD};
 use sha1::{Digest, Sha1};
-use txos_engine::changeset::{Entry, Side};
+use txos_engine::changeset::{Entry, Side, undone};
 use txos_engine::object::FileKind;
 use txos_engine::show::quoted_bytes;
 use txos_engine::version::stat_at;
@@ -45,6 +45,8 @@ struct Blob {
 struct End<'a> {
     side: Side,
     content: Option<&'a Path>,
+    /// What makes it of that content.
+    undo: Option<&'a Path>,
 }
 
 /// What was and what is at each name, of all that changes.
@@ -56,7 +58,7 @@ struct Names<'a> {
 impl<'a> Names<'a> {
     /// Notes what was (0) or is (1) at a path, if git knows such objects.
     fn note(&mut self, which: usize, path: &Path, side: Side, content: Option<&'a Path>) {
-        let end = is_blob(&side).then_some(End { side, content });
+        let end = is_blob(&side).then_some(End { side, content, undo: None });
         let place = self.at.entry(path.to_owned()).or_default().get_mut(which);
         if let (Some(place), Some(end)) = (place, end) {
             *place = Some(end);
@@ -101,8 +103,16 @@ pub fn write(out: &mut dyn Write, entries: &[Entry], base: &Path) -> io::Result<
     let moved: Vec<MovedDir> = entries.iter().filter_map(moved_dir).collect();
     let mut left_out = Vec::new();
     let mut names = Names::default();
-    for (index, entry) in entries.iter().enumerate() {
-        let was_at = was_at(entry, &moved);
+    let renamed: HashMap<&Path, &Path> =
+        entries.iter().filter_map(|e| Some((&*e.path, e.from.as_deref()?))).collect();
+    // What was moved may be changed as well, which is a change of its own.
+    let (moves, others): (Vec<_>, Vec<_>) =
+        entries.iter().enumerate().partition(|(_, entry)| entry.from.is_some());
+    for (index, entry) in moves.into_iter().chain(others) {
+        let was_at = match renamed.get(&*entry.path) {
+            Some(from) => from.to_path_buf(),
+            None => was_at(entry, &moved),
+        };
         // In order of path, what is in a directory follows it.
         let next = entries.get(index + 1);
         let is_empty = next.is_none_or(|next| !next.path.starts_with(&entry.path))
@@ -114,6 +124,9 @@ pub fn write(out: &mut dyn Write, entries: &[Entry], base: &Path) -> io::Result<
         }
         if let Some(side) = entry.old {
             names.note(0, &was_at, side, entry.old_content.as_deref());
+            if let (Some(undo), Some([Some(end), _])) = (&entry.undo, names.at.get_mut(&was_at)) {
+                (end.content, end.undo) = (entry.new_content.as_deref(), Some(&**undo));
+            }
         }
         if let Some(side) = entry.replaced {
             names.note(0, &entry.path, side, entry.replaced_content.as_deref());
@@ -137,7 +150,7 @@ pub fn write(out: &mut dyn Write, entries: &[Entry], base: &Path) -> io::Result<
     for (path, [was, is]) in &names.at {
         let Some(name) = below(path) else { continue };
         let blob = |end: &Option<End<'_>>| match end {
-            Some(End { side, content }) => self::blob(side, &name, *content).map(Some),
+            Some(end) => self::blob(end, &name).map(Some),
             None => Ok(None),
         };
         match (blob(was), blob(is)) {
@@ -157,16 +170,14 @@ fn moved_dir(entry: &Entry) -> Option<MovedDir> {
     if side.kind != FileKind::Dir {
         return None;
     }
-    let content = entry.new_content.as_deref().or(entry.old_content.as_deref());
+    // What is there before, or after: of a transaction that is pending, the copies hold what is changed and no more.
+    let content = entry.old_content.as_deref().or(entry.new_content.as_deref());
     let files = content.map(files_below).unwrap_or_default();
     Some(MovedDir { from, to: entry.path.clone(), files })
 }
 
-/// Where the object was whose change this is. Below a moved directory that is elsewhere.
+/// Where the object was whose change this is: below a moved directory that is elsewhere.
 fn was_at(entry: &Entry, moved: &[MovedDir]) -> PathBuf {
-    if let Some(from) = &entry.from {
-        return from.clone();
-    }
     let around = moved.iter().filter(|dir| entry.path != dir.to);
     let dir = around
         .filter_map(|dir| entry.path.strip_prefix(&dir.to).ok().map(|below| dir.from.join(below)))
@@ -207,13 +218,17 @@ fn unsaid(entry: &Entry, is_empty: bool) -> Option<&'static str> {
     }
 }
 
-fn blob(side: &Side, name: &Path, content: Option<&Path>) -> Result<Blob, String> {
+fn blob(end: &End<'_>, name: &Path) -> Result<Blob, String> {
+    let End { side, content, undo } = end;
     let at = content.ok_or("it is no longer there to be read")?;
     if side.size > SIZE_MAX {
         return Err(format!("it is larger than {} MiB", SIZE_MAX >> 20));
     }
-    let bytes =
-        read_whole(side.kind, at, SIZE_MAX).map_err(|e| format!("it can't be read ({e})"))?;
+    let read = read_whole(side.kind, at, SIZE_MAX).and_then(|bytes| match undo {
+        Some(undo) => undone(bytes, undo),
+        None => Ok(bytes),
+    });
+    let bytes = read.map_err(|e| format!("it can't be read ({e})"))?;
     let mode = match side.kind {
         FileKind::Symlink => "120000",
         _ if side.mode & 0o100 != 0 => "100755",

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
-use txos_engine::changeset::{Entry, Side, Status};
+use txos_engine::changeset::{Entry, Side, Status, undone};
 use txos_engine::object::FileKind;
 use txos_engine::show::{quoted, quoted_bytes, visible};
 
@@ -65,6 +65,7 @@ fn replaced(entry: &Entry) -> Option<Entry> {
         replaced_content: None,
         old_content: entry.replaced_content.clone(),
         new_content: None,
+        undo: None,
     })
 }
 
@@ -119,8 +120,14 @@ pub fn difference(entry: &Entry) -> Difference {
     {
         return Difference::None;
     }
-    let old = content(entry.old, entry.old_content.as_deref());
     let new = content(entry.new, entry.new_content.as_deref());
+    let old = match (&entry.undo, &new) {
+        (Some(undo), Content::Bytes(new)) => match undone(new.clone(), undo) {
+            Ok(old) => Content::Bytes(old),
+            Err(e) => Content::LeftOut(format!("it can't be read ({e})")),
+        },
+        _ => content(entry.old, entry.old_content.as_deref()),
+    };
     match (old.bytes(), new.bytes()) {
         (Ok(old), Ok(new)) if old == new => Difference::None,
         (Ok(old), Ok(new)) if is_binary(&old) || is_binary(&new) => Difference::Binary,

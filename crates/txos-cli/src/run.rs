@@ -150,6 +150,11 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         tracing::info!("{what} an overlay: the view is the library's");
         in_library = true;
     }
+    match args.which_view {
+        WhichView::Library => tracing::info!("the view is the library's, as asked for"),
+        _ if !in_library => tracing::info!("the view is an overlay, if namespaces are to be had"),
+        _ => {}
+    }
     if in_library && !args.needs_watcher() {
         return in_process::run(app, args);
     }

@@ -106,6 +106,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                         replaced_content: None,
                         old_content: source.old,
                         new_content: Some(place.clone()),
+                        undo: None,
                     });
                     continue;
                 }
@@ -126,6 +127,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                     replaced_content: None,
                     old_content: source.old,
                     new_content: shown.filter(|place| place.exists()),
+                    undo: None,
                 });
                 continue;
             }
@@ -142,6 +144,7 @@ pub(super) fn of_changes(set: &ChangeSet) -> Result<Vec<Entry>> {
                     // It stays as it is.
                     old_content: source.old.clone(),
                     new_content: source.old,
+                    undo: None,
                 });
                 continue;
             }
@@ -263,6 +266,7 @@ fn pair(
         replaced_content: source.replaced.as_ref().map(|(_, place)| place.clone()),
         old_content: at(&source.old, old.is_some()),
         new_content: at(&source.new, new.is_some()),
+        undo: None,
     })
 }
 

@@ -462,6 +462,7 @@ impl<'a> Pair<'a> {
                 replaced_content: None,
                 old_content: old.and_then(|old| old.at),
                 new_content: new.and_then(|new| new.at),
+                undo: None,
             });
         }
         Ok(entries)

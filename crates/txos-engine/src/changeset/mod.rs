@@ -22,8 +22,9 @@ pub(crate) use entries::{Source, expand, walk};
 pub use layer_diff::{Replay, RunningLayer, Step, layer_entries, running_layer};
 pub use overlay::Renamed;
 pub(crate) use overlay::{forget_indexed, is_overlay_xattr};
+pub use patch::undone;
 pub(crate) use recorded::moved_on;
-pub use recorded::{record, recorded_deltas};
+pub use recorded::{discard_unused, record, recorded_deltas};
 
 use crate::error::{Error, Result};
 use crate::object::FileKind;
@@ -116,6 +117,9 @@ pub struct Entry {
     /// Where the new content can be read now, if it can.
     #[serde(skip)]
     pub new_content: Option<PathBuf>,
+    /// What makes the old content of the new one, where only what was overwritten is kept ([`undone`]).
+    #[serde(skip)]
+    pub undo: Option<PathBuf>,
 }
 
 impl Entry {
@@ -142,6 +146,7 @@ impl Entry {
             replaced_content: None,
             old_content: self.new_content,
             new_content: self.old_content,
+            undo: None,
         }
     }
 }

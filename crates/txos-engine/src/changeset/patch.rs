@@ -3,6 +3,8 @@
 //! What a patch overwrites is a patch again, so undoing and reverting are the same operation the
 //! other way about. The format is in docs/store-format.md.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::readset::PAGE;
@@ -111,6 +113,24 @@ impl Patch {
         }
         Some(patch)
     }
+}
+
+/// What a file held before a patch, by what it holds now and what the patch has overwritten.
+///
+/// # Errors
+/// If that can't be read.
+pub fn undone(mut content: Vec<u8>, undo: &Path) -> std::io::Result<Vec<u8>> {
+    let bytes = crate::sys::read_record(undo)?;
+    let damaged = || std::io::Error::other("what it was is damaged");
+    let patch = Patch::from_bytes(&bytes).ok_or_else(damaged)?;
+    let len = patch.len_after(content.len() as u64);
+    content.resize(usize::try_from(len).map_err(std::io::Error::other)?, 0);
+    for (at, piece) in &patch.writes {
+        let at = usize::try_from(*at).map_err(std::io::Error::other)?;
+        let to = at.checked_add(piece.len()).and_then(|end| content.get_mut(at..end));
+        to.ok_or_else(damaged)?.copy_from_slice(piece);
+    }
+    Ok(content)
 }
 
 #[cfg(test)]

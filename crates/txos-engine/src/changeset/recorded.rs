@@ -6,6 +6,7 @@
 //!
 //! A patch is written where the record says when it is recorded, so that looking at the transaction writes nothing.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -52,7 +53,7 @@ pub(super) fn shown_place(patch: &[u8]) -> Option<Vec<u8>> {
 /// [`Error::Io`] with the step; the transaction is as it was.
 pub fn record(tx: &mut Transaction, deltas: &[Delta], flush: bool) -> Result<()> {
     let layers = tx.layers();
-    layers.iter().for_each(discard_patches);
+    discard_unused(tx, deltas);
     for (number, delta) in deltas.iter().enumerate() {
         if let What::Patch { writes, size, .. } = &delta.what {
             let Some(layer) = layers.get(delta.layer) else { continue };
@@ -80,14 +81,30 @@ fn sealed(deltas: &[Delta]) -> Result<Vec<u8>> {
     Ok(codec::seal(MAGIC, FORMAT, &body))
 }
 
-/// Removes the patches that an earlier command's record named: this one's are written anew. (A savepoint has copies.)
-fn discard_patches(layer: &Layer) {
-    let new = layer.upper.parent().unwrap_or(&layer.upper).join("new");
-    for entry in std::fs::read_dir(new).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let place = [b"new/", name.as_bytes()].concat();
-        if [PATCH, SHOWN].iter().any(|begin| place.starts_with(begin.as_bytes())) {
-            let _ = sys::step("store unlink", || std::fs::remove_file(entry.path()));
+/// Removes private copies that no delta names: of what the transaction itself has removed, and patches that an earlier command's
+/// record named, which are written anew. (A savepoint has copies.) Their links would count as names of what is published. What can't
+/// be removed stays until the transaction is forgotten.
+pub fn discard_unused(tx: &Transaction, deltas: &[Delta]) {
+    let staged = |delta: &Delta| match &delta.what {
+        What::Put { staged, .. } | What::Rewrite { staged, .. } | What::Data { staged, .. } => {
+            let name = staged.strip_prefix(b"new/")?.split(|&b| b == b'/').next()?;
+            Some((delta.layer, name.to_vec()))
+        }
+        _ => None,
+    };
+    let named: HashSet<(usize, Vec<u8>)> = deltas.iter().filter_map(staged).collect();
+    for layer in tx.layers() {
+        let new = layer.upper.parent().unwrap_or(&layer.upper).join("new");
+        for entry in std::fs::read_dir(new).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if named.contains(&(layer.index, name.as_bytes().to_vec())) {
+                continue;
+            }
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let _ = sys::step("store unlink", || match is_dir {
+                true => std::fs::remove_dir_all(entry.path()),
+                false => std::fs::remove_file(entry.path()),
+            });
         }
     }
 }

@@ -6,8 +6,9 @@ use crate::changeset::{Entry, Side, Source, Status, expand};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::path::{self, join};
-use crate::plan::{self, Does, Plan};
+use crate::plan::{self, Does, Plan, Write};
 use crate::store::Home;
+use crate::version::{Version, stat_at};
 
 /// What a committed transaction changed. Old content is offered while it is retained, new content
 /// while the object in the tree is still the one that was published.
@@ -19,6 +20,13 @@ pub fn committed_entries(home: &Home, id: TxId) -> Result<Vec<Entry>> {
         Some(plan) => entries_of(home, &plan),
         None => Ok(Vec::new()),
     }
+}
+
+/// Whether a file still holds what a patch has left.
+fn is_as_left(source: &Source, left: &Version) -> bool {
+    let path = source.new.as_deref().map(|path| path.as_os_str().as_bytes()).unwrap_or_default();
+    let now = stat_at(rustix::fs::CWD, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    now.is_ok_and(|now| (now.id, now.size, now.mtime) == (left.id, left.size, left.mtime))
 }
 
 /// What the operations of a plan that was carried out changed.
@@ -58,6 +66,7 @@ pub(super) fn entries_of(home: &Home, plan: &Plan) -> Result<Vec<Entry>> {
             Does::Patch { .. } => source.status = Some(Status::Modified),
             Does::Attrs { .. } | Does::DirTime { .. } => source.status = Some(Status::Attributes),
         }
+        let undo = |write: &Write| slot(&write.undo_copy);
         let is_patch = matches!(op.does, Does::Patch { .. });
         if let Some(v) = op.new.filter(|_| is_patch || op.sets_attributes()) {
             entries.push(Entry {
@@ -70,6 +79,7 @@ pub(super) fn entries_of(home: &Home, plan: &Plan) -> Result<Vec<Entry>> {
                 replaced_content: None,
                 // Attributes leave it as it is.
                 old_content: source.new.clone().filter(|_| !is_patch),
+                undo: op.write().filter(|_| is_patch && is_as_left(&source, &v)).map(undo),
                 new_content: source.new,
             });
             continue;

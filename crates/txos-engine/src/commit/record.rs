@@ -67,44 +67,10 @@ pub(super) fn finish(
     }
     journal.idle(false)?;
     tx.discard_work();
-    discard_copies(plan, tx);
     if tx.meta.reverts_part {
         plan::forget_rest(home, tx.id());
     }
     Ok(())
-}
-
-/// Removes private copies that nothing was made of: of what the transaction itself has removed. A link of one that was
-/// published would count as a name of it. What can't be removed stays until the transaction is forgotten.
-fn discard_copies(plan: &Plan, tx: &Transaction) {
-    let places: HashSet<&[u8]> = plan.ops.iter().flat_map(places_of).collect();
-    for layer in tx.layers() {
-        let top = layer.upper.parent().unwrap_or(&layer.upper);
-        let copies = top.join("new");
-        let beneath = format!("tx/{}/l{}/new/", tx.id(), layer.index).into_bytes();
-        let retained: HashSet<&[u8]> = places
-            .iter()
-            .filter_map(|place| place.strip_prefix(&beneath[..])?.split(|&b| b == b'/').next())
-            .collect();
-        for entry in std::fs::read_dir(&copies).into_iter().flatten().flatten() {
-            if retained.contains(entry.file_name().as_bytes()) {
-                continue;
-            }
-            let path = entry.path();
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let _ = sys::step("store unlink", || match is_dir {
-                true => std::fs::remove_dir_all(&path),
-                false => std::fs::remove_file(&path),
-            });
-        }
-    }
-}
-
-/// The places in the store that an operation has.
-fn places_of(op: &Op) -> impl Iterator<Item = &[u8]> {
-    let undo_copy = op.write().map(|write| &write.undo_copy[..]);
-    let held = op.held().map(|held| &held.place[..]);
-    [Some(op.slot()), undo_copy, held].into_iter().flatten().filter(|place| !place.is_empty())
 }
 
 /// Records with a transaction that `by` has undone it, or a part of it. Can be repeated.

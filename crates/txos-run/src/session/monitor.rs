@@ -141,6 +141,7 @@ pub fn run(
         all_gone: false,
         asker_gone: false,
         interrupted: None,
+        passed_on: None,
         guard: Guard::new(&options.limits, uppers, options.after.clone()),
         directory,
     };
@@ -271,6 +272,8 @@ struct Monitor<'a> {
     asker_gone: bool,
     /// Told by a signal to stop waiting for background processes.
     interrupted: Option<i32>,
+    /// The last signal that was passed on to the command's process.
+    passed_on: Option<i32>,
     /// Over what it may use.
     guard: Guard,
     /// Where the command starts.
@@ -373,7 +376,10 @@ impl Monitor<'_> {
         loop {
             match asker.hear() {
                 Heard::Nothing => return Ok(()),
-                Heard::Signal(number) => self.order(&Order::Signal(number))?,
+                Heard::Signal(number) => {
+                    self.passed_on = Some(number);
+                    self.order(&Order::Signal(number))?;
+                }
                 Heard::Resumed => self.order(&Order::Continue)?,
                 Heard::Gone => {
                     self.asker_gone = true;
@@ -427,7 +433,13 @@ impl Monitor<'_> {
             News::Exited { status } => {
                 self.status = Some(status);
                 self.exited_at = Some(Instant::now());
-                if self.options.leftover == Leftover::Kill || self.not_executed.is_some() {
+                // Whoever ended it by a signal to us waits for nobody that it has started.
+                let signal = Some(status & 0x7f).filter(|signal| Some(*signal) == self.passed_on);
+                self.interrupted = self.interrupted.or(signal);
+                if self.options.leftover == Leftover::Kill
+                    || self.not_executed.is_some()
+                    || signal.is_some()
+                {
                     self.order(&Order::Kill)?;
                 } else {
                     // From now on there is nobody whom an interrupt would be for.
@@ -533,6 +545,7 @@ impl Monitor<'_> {
                 let _ = self.order(&Order::Kill);
             }
             number => {
+                self.passed_on = Some(number);
                 // A lost reaper is noticed in the next round.
                 let _ = self.order(&Order::Signal(number));
             }

@@ -356,21 +356,23 @@ fn found(layers: &[Layer], options: &RunOptions, begins: bool) -> Result<Vec<Pat
 fn excluded(patterns: &[String]) -> Result<(Vec<PathBuf>, Vec<String>)> {
     let mut found = BTreeSet::new();
     let mut unmatched = Vec::new();
-    for pattern in patterns {
+    for given in patterns {
+        // What is below a directory is left out with it: a name that is made there later can't be matched now.
+        let pattern = given.strip_suffix("/**").filter(|dir| !dir.is_empty()).unwrap_or(given);
         let full = if pattern.starts_with('/') {
-            pattern.clone()
+            pattern.to_owned()
         } else {
             let here = std::env::current_dir().step("finding the working directory")?;
             format!("{}/{pattern}", glob::Pattern::escape(&here.to_string_lossy()))
         };
         let matches = glob::glob(&full).map_err(|e| Error::Unsupported {
-            what: format!("--exclude {pattern:?} is not a pattern ({e})"),
+            what: format!("--exclude {given:?} is not a pattern ({e})"),
             advice: "Patterns are those of the shell: *, ?, [...], ** for any depth.".into(),
         })?;
         let matches: Vec<PathBuf> =
             matches.flatten().filter_map(|p| p.canonicalize().ok()).collect();
         if matches.is_empty() {
-            unmatched.push(pattern.clone());
+            unmatched.push(given.clone());
         }
         found.extend(matches);
     }

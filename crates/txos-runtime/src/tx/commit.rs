@@ -274,7 +274,11 @@ impl Tx {
         let waiting = self.waiting();
         self.make_layers(usize::MAX)?;
         self.copies.used_up = true;
+        let recorded = self.promises().recorded;
         let Some(staging) = self.copies.staging.as_mut() else { return Err(Failure::default()) };
+        if recorded {
+            txos_engine::changeset::discard_unused(&staging.tx, &deltas);
+        }
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
         let txn = Txn::new(home, self.locks.handle.take(), &waiting);
         let done = txn.commit(&mut staging.tx, &changes, &mut self.locks.reads, options, asked);

@@ -298,6 +298,22 @@ fn kinds_and_top_directories_are_told_apart() {
     assert!(last.contains(", …)") && last.contains("a device"), "{last}");
 }
 
+/// All below a directory is left out, whether it is a directory, and whether it is there yet.
+#[test]
+fn an_exclude_of_all_below_a_directory() {
+    for view in ["overlay", "library"] {
+        let lab = Lab::in_memory();
+        let _ = lab.native("mkdir -p d/sub e; echo 1 > d/h; echo 1 > e/f; echo 1 > f");
+        let script =
+            "echo x >> d/h; echo n > d/new; echo n > d/sub/new; echo x >> e/f; echo x >> f; exit 3";
+        let options = ["--view", view, "--exclude", "d/**", "--exclude", "e/**"];
+        let done = lab.script(&options, script).run().expect(3);
+        assert!(!done.stderr.contains("nothing that is there now matches"), "{done:?}");
+        let left = lab.native("cat d/h d/new d/sub/new e/f f").expect(0).text();
+        assert_eq!(left, "1\nx\nn\nn\n1\nx\n1\n", "{view}");
+    }
+}
+
 #[test]
 fn an_exclude_that_matches_nothing_is_told() {
     let lab = Lab::in_memory();

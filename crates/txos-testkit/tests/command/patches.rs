@@ -16,12 +16,64 @@ const CHANGE: &str = "
     mkdir new; seq 20 > new/text; head -c 5000 /dev/urandom > new/random; : > new/empty; ln -s ../text new/link
     rm moved; ln -s text moved; mv inner-end new/end; chmod 755 new/text";
 
+/// What git knows as changes of files, each by itself.
+const MOVES: &str = "
+    set -e
+    mkdir -p dir/in/deep; mv one two; mv left right.tmp; mv right left; mv right.tmp right; mv log log.1; echo fresh > log
+    chmod 755 mode; mv dir to; echo 4 >> to/in/f; rm to/in/g; mv to/in/h h; mv to/in/deep/k to/k; ln -sfn mode link";
+
+#[test]
+fn git_applies_moves() {
+    require!(skip::has("git"), "no git");
+    let prepare = "mkdir -p dir/in/deep; for f in one two left right log log.1 mode dir/x dir/in/f dir/in/g dir/in/h dir/in/deep/k
+        do seq $(echo $f | wc -c) > $f; echo $f >> $f; done; ln -s one link; cp -a . ../copy";
+    for view in ["overlay", "library"] {
+        let lab = Lab::in_memory();
+        let _ = lab.native(prepare);
+        let _ = lab.script(&["--view", view, "--keep", "--name", "n"], MOVES).run().expect(0);
+        for back in [false, true] {
+            let patch = lab.txos(["diff", "@", "--relative"]).run().expect(0);
+            assert!(back || patch.stderr.is_empty(), "{view}: {patch:?}");
+            std::fs::write(lab.dir().join("patch"), &patch.stdout).unwrap();
+            let apply = if back { "git apply -R" } else { "git apply" };
+            let _ = lab.native(&format!("cd ../copy; {apply} --check ../patch; {apply} ../patch"));
+            if !back {
+                let _ = lab.txos(["commit", "n"]).run().expect(0);
+                let _ = lab.native("find . ../copy -depth -type d -empty -delete");
+                let untimed = Tolerance { times: true, ..Tolerance::default() };
+                Tree::of(lab.tree()).expect(&Tree::of(lab.dir().join("copy")), untimed, view);
+            }
+        }
+    }
+}
+
+/// What had to make room for what was moved is shown.
+#[test]
+fn what_is_replaced_is_shown() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo one > a; echo two > b");
+    let _ = lab.script(&["--view", "library", "--keep", "--name", "n"], "mv a b").run().expect(0);
+    for state in ["pending", "committed"] {
+        let diff = lab.txos(["diff", "n"]).run().expect(0).text();
+        assert!(diff.contains("rename to ") && diff.contains("\n-two\n"), "{state}: {diff}");
+        let stat = lab.txos(["diff", "n", "--stat"]).run().expect(0).text();
+        assert!(stat.contains("moved, replaces what was there"), "{state}: {stat}");
+        let _ = lab.txos(["commit", "n"]).run();
+    }
+}
+
 #[test]
 fn git_applies_it() {
+    for view in ["overlay", "library"] {
+        git_applies_what_is_kept_in(view);
+    }
+}
+
+fn git_applies_what_is_kept_in(view: &str) {
     require!(skip::has("git"), "no git");
     let lab = Lab::in_memory();
     let _ = lab.native(&format!("{PREPARE}\ncp -a . ../copy"));
-    let _ = lab.script(&["--keep", "--name", "n"], CHANGE).run().expect(0);
+    let _ = lab.script(&["--view", view, "--keep", "--name", "n"], CHANGE).run().expect(0);
     let patch = lab.txos(["diff", "n", "--relative"]).run().expect(0);
     assert!(patch.stderr.is_empty(), "{patch:?}");
     std::fs::write(lab.dir().join("patch"), &patch.stdout).unwrap();
@@ -48,7 +100,7 @@ fn git_applies_it() {
 #[test]
 fn what_git_cannot_say_is_told() {
     let lab = Lab::in_memory();
-    let _ = lab.native("mkdir moved; echo x > moved/x; echo y > owned; echo z > told");
+    let _ = lab.native("mkdir moved; echo y > owned; echo z > told");
     let change =
         "mkdir empty; mkfifo pipe; chown 7 owned; mv moved to; setfattr -n user.a -v 1 told";
     let _ = lab.script(&["--keep"], change).run().expect(0);

@@ -444,5 +444,13 @@ fn signals_to_txos_reach_the_command() {
         let _ = running.wait().expect(code);
         assert!(!lab.path("made").exists());
     }
+    // What the command has started is not waited for.
+    let mut meeting = Rendezvous::new();
+    let script = format!("sleep 1000 & echo > made; {}", txos_testkit::rendezvous::PAUSE);
+    let running = lab.script(&[], &script).meeting(&mut meeting).start();
+    assert!(meeting.arrived());
+    running.signal(Signal::TERM);
+    let _ = running.wait().expect(143);
+    assert!(!lab.path("made").exists());
     lab.expect_clean();
 }

@@ -324,7 +324,10 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
                 by_shape(process, call)
             }
             // Programs go on with reads and writes.
-            libc::FICLONE | kernel::FICLONERANGE => Err(Errno::OPNOTSUPP),
+            libc::FICLONE | kernel::FICLONERANGE => {
+                let is_dir = kernel::look_fd(int(0))?.kind() == FileKind::Dir;
+                Err(if is_dir { Errno::ISDIR } else { Errno::OPNOTSUPP })
+            }
             _ => Err(Errno::NOTTY),
         },
         libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 if link.is_ours(int(0)) => {

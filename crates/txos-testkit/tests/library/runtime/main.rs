@@ -12,6 +12,7 @@ mod crashes;
 mod decided;
 mod differ;
 mod effects;
+mod foreign;
 mod hostile;
 mod identities;
 mod joint;

@@ -1,0 +1,189 @@
+//! What suites of others have found: programs as they are answer in a command as natively, alone and beside another process.
+
+use rustix::mount::{MountFlags, UnmountFlags};
+use txos_testkit::{Lab, Tree, require, skip, system};
+
+use super::decided::{expect_as_natively, run};
+
+/// The program, not what may be found first: that may be a script, and so several processes.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Runs a script of Python's natively, in one process and beside a shell: it says the same, and leaves the same.
+fn says_the_same(prepare: &str, script: &str) {
+    let natively = {
+        let lab = Lab::in_memory();
+        let _ = lab.native(prepare);
+        std::fs::write(lab.dir().join("script"), script).unwrap();
+        (lab.native(&format!("{PYTHON} ../script")).expect(0).text(), Tree::of(lab.tree()))
+    };
+    for command in [format!("exec {PYTHON} ../script"), format!("{PYTHON} ../script; exit $?")] {
+        let lab = Lab::in_memory();
+        let _ = lab.native(prepare);
+        std::fs::write(lab.dir().join("script"), script).unwrap();
+        let done = run(&lab, &["--scope", "."], &command).run().expect(0);
+        assert_eq!(done.text(), natively.0, "{command}");
+        let names = |tree: &Tree| tree.nodes.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&Tree::of(lab.tree())), names(&natively.1), "{command}");
+    }
+}
+
+/// Requests that only tell something, or are about the descriptor; and nothing but what the kernel writes is written.
+#[test]
+fn requests_to_files_and_directories() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = "
+import fcntl, os
+def tells(name, f):
+    try: print(name, f())
+    except OSError as e: print(name, e.errno)
+def ask(fd, request):
+    room = bytearray(b'\\xaa' * 300)
+    fcntl.ioctl(fd, request, room)
+    last = max((at for at, byte in enumerate(room) if byte != 0xaa), default=-1)
+    return last
+for fd in (os.open('f', os.O_RDWR), os.open('d', os.O_RDONLY), os.open('new', os.O_RDWR | os.O_CREAT)):
+    tells('flags', lambda: ask(fd, 0x80086601))
+    tells('block', lambda: ask(fd, 2))
+    tells('xattr', lambda: ask(fd, 0x801c581f) <= 27)
+    os.set_blocking(fd, False); print(os.get_blocking(fd))
+    os.set_blocking(fd, True); print(os.get_blocking(fd))
+    if os.path.isfile(fd): tells('clone', lambda: fcntl.ioctl(fd, 0x40049409, fd) * 0)
+    tells('owner', lambda: fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid()) or fcntl.fcntl(fd, fcntl.F_GETOWN) == os.getpid())
+    tells('signal', lambda: fcntl.fcntl(fd, 11))
+    tells('terminal', lambda: os.isatty(fd))
+fd = os.open('f', os.O_RDWR)
+tells('write', lambda: os.pwritev(fd, [b'one', b'two'], 1, os.RWF_DSYNC | os.RWF_SYNC))
+tells('read', lambda: os.preadv(fd, [bytearray(3), bytearray(9)], 0, os.RWF_HIPRI))
+tells('closed', lambda: os.pwritev(os.open('f', os.O_RDONLY), [b'x'], 0, os.RWF_DSYNC))
+";
+    says_the_same("echo content > f; mkdir d", script);
+}
+
+/// One of two paths, or both, by the descriptor of a directory that is not versioned.
+#[test]
+fn renames_and_links_to_what_is_not_versioned() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = "
+import errno, os, tempfile
+live = tempfile.mkdtemp(dir='/dev/shm', prefix='tmp-txos-test-')
+d = os.open(live, os.O_RDONLY)
+open(live + '/p', 'w').close()
+def tells(name, f):
+    try: print(name, f())
+    except OSError as e: print(name, errno.errorcode[e.errno])
+tells('path to descriptor', lambda: os.rename(live + '/p', 'x', dst_dir_fd=d))
+tells('descriptor to path', lambda: os.rename('x', live + '/y', src_dir_fd=d))
+tells('descriptors', lambda: os.rename('y', 'z', src_dir_fd=d, dst_dir_fd=d))
+tells('versioned to descriptor', lambda: os.rename('f', 'x', dst_dir_fd=d))
+tells('over', lambda: os.rename('f', 'z', dst_dir_fd=d))
+tells('back', lambda: os.rename('z', 'g', src_dir_fd=d))
+tells('link', lambda: os.link(live + '/z', 'w', dst_dir_fd=d))
+tells('link of a versioned one', lambda: os.link('f', 'x', dst_dir_fd=d))
+tells('link over', lambda: os.link('f', 'z', dst_dir_fd=d))
+print(sorted(os.listdir(live)))
+for name in os.listdir(live): os.unlink(name, dir_fd=d)
+os.rmdir(live)
+";
+    says_the_same("echo content > f", script);
+    // As mv(1) does it: then it copies.
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo content > f; mkdir /dev/shm/tmp-txos-test-$$; echo /dev/shm/tmp-txos-test-$$ > ../live");
+    let _ = run(&lab, &["--scope", "."], "mv f \"$(cat ../live)\"; test ! -e f").run().expect(0);
+    let moved = lab.native("set -e; d=$(cat ../live); cat $d/f; rm -r $d; test ! -e f");
+    assert_eq!(moved.expect(0).text(), "content\n");
+}
+
+/// A file that was empty is not all hole once something is written to it, and looking at it changes no time.
+#[test]
+fn sparse_archives_have_what_was_written() {
+    let script = "set -e; exec 2>&1
+        seq 200 >> empty; seq 30000 >> full; stat -c '%s %b' empty; du -s --apparent-size full | cut -f1
+        for f in empty full; do touch -d @5 $f; tar -cSf t.tar $f; tar -xOf t.tar | cmp - $f; rm t.tar; done
+        mkdir new; test $(stat -c %b new) = $(stat -c %b old)";
+    // It looks up users.
+    let _stable = system::stable();
+    let lab = Lab::in_memory();
+    let native = lab.nested("native");
+    for place in [&lab, &native] {
+        let _ = place.native("mkdir old; : > empty; seq 1000 > full");
+    }
+    let natively = native.native(script).expect(0).text();
+    assert_eq!(run(&lab, &[], script).run().expect(0).text(), natively);
+    expect_as_natively(&lab, &native);
+}
+
+/// What a command has made and removed again is gone, and what was linked with it has one name.
+#[test]
+fn what_was_removed_again_leaves_no_copies() {
+    let change = "mkdir d; echo a > d/x; echo b > d/y; cp -al d e; rm -r d e/y; mkdir -p w/e/t; echo c > w/e/t/c; rm -r w";
+    for options in [&[][..], &["--retry=0"], &["--keep", "-q"]] {
+        let lab = Lab::in_memory();
+        let done = run(&lab, options, change).run().expect(0);
+        if options.contains(&"--keep") {
+            let _ = lab.txos(["commit", done.stderr.trim()]).run().expect(0);
+        }
+        let left = lab.native(&format!(
+            "stat -c '%h %n' e/x; find {} -path '*/new/*' -printf '%P\\n'",
+            lab.store().display()
+        ));
+        assert_eq!(left.text(), "1 e/x\n", "{options:?}");
+        let _ = lab.txos(["revert", "@"]).run().expect(0);
+        lab.expect_clean();
+    }
+}
+
+/// On an overlay file system a file of a lower layer is copied when it is opened for writing.
+#[test]
+fn files_of_a_lower_layer_are_changed_in_place() {
+    let lab = Lab::new();
+    let base = lab.dir().join("base");
+    std::fs::create_dir(&base).unwrap();
+    rustix::mount::mount("tmpfs", &base, "tmpfs", MountFlags::empty(), Some(c"mode=755")).unwrap();
+    let of = |name: &str| {
+        let dir = base.join(name);
+        std::fs::create_dir_all(dir.join("d")).unwrap();
+        dir.display().to_string()
+    };
+    let options = format!("lowerdir={},upperdir={},workdir={}", of("l"), of("u"), of("w"));
+    for name in ["append", "moved", "patched", "kept", "alone", "linked", "d/deep"] {
+        std::fs::write(base.join("l").join(name), "base\n").unwrap();
+    }
+    let options = std::ffi::CString::new(options).unwrap();
+    rustix::mount::mount("overlay", lab.tree(), "overlay", MountFlags::empty(), Some(&*options))
+        .unwrap();
+    let ran = |options: &[&str], script: &str| {
+        let _ = run(&lab, &[&["--scope", "."], options].concat(), script).run().expect(0);
+    };
+    ran(&[], "echo x >> append; echo x >> d/deep");
+    ran(
+        &["--retry", "0"],
+        "mv moved m2; echo x >> m2; printf X | dd of=patched conv=notrunc status=none",
+    );
+    let _ = lab
+        .txos([
+            "run",
+            "--in-process",
+            "--",
+            "dd",
+            "of=alone",
+            "conv=notrunc",
+            "if=append",
+            "status=none",
+        ])
+        .run()
+        .expect(0);
+    ran(&["--keep", "--name", "k"], "cat kept; echo x >> kept; ln linked l2; echo x >> l2");
+    let _ = lab.txos(["commit", "k"]).run().expect(0);
+    let all = "cat append d/deep m2 patched alone kept linked l2";
+    let text = "base\nx\nbase\nx\nbase\nx\nXase\nbase\nx\nbase\nx\nbase\nx\nbase\nx\n";
+    assert_eq!(lab.native(all).text(), text);
+    let _ = lab.txos(["revert", "k"]).run().expect(0);
+    assert_eq!(lab.native("cat kept linked; test ! -e l2").expect(0).text(), "base\nbase\n");
+    // What somebody else has changed meanwhile is a conflict.
+    let _ = run(&lab, &["--scope", ".", "--keep", "--name", "c"], "echo y >> kept").run().expect(0);
+    let _ = lab.native("setfattr -n user.theirs -v 1 kept");
+    let _ = lab.txos(["commit", "c"]).run().expect(75).says("kept");
+    for dir in [lab.tree(), &base] {
+        rustix::mount::unmount(dir, UnmountFlags::DETACH).unwrap();
+    }
+}
