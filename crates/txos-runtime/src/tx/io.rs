@@ -77,7 +77,12 @@ impl Tx {
                 self.before_taking(call, real)?;
                 // What comes when it has lost is the next attempt's, or another reader's.
                 let lost = || self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed);
-                let answer = call.with_descriptor(0, real).answer_waiting_unless(&lost);
+                let moved = call.with_descriptor(0, real);
+                // At a place nothing is waited for: what has places answers, and all else has none.
+                let answer = match uses_offset(call) {
+                    true => moved.answer_waiting_unless(&lost),
+                    false => moved.answer(),
+                };
                 if let Ok(bytes) = answer {
                     self.has_read(call, file, real, bytes);
                 }
@@ -454,6 +459,9 @@ pub(super) fn buffers(call: &Call) -> Sys<Vec<UserSlice>> {
         }
         _ => call.pointer::<[u64; 2]>(1).buffers(call.word(2))?,
     };
+    if buffers.iter().any(|buffer| i64::try_from(buffer.len()).is_err()) {
+        return Err(Errno::INVAL);
+    }
     if buffers.iter().all(|buffer| buffer.is_possible()) { Ok(buffers) } else { Err(Errno::FAULT) }
 }
 

@@ -454,14 +454,20 @@ fn in_parts(process: &Process, call: &Call, writes: bool) -> Sys<i64> {
     if matches!(call.number(), libc::SYS_preadv2 | libc::SYS_pwritev2) && call.int(5) & !WAYS != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    let mut place = at_place.then(|| call.long(3)).filter(|&place| place != -1);
-    if call.word(2) > 1024 {
+    let here =
+        matches!(call.number(), libc::SYS_preadv2 | libc::SYS_pwritev2) && call.long(3) == -1;
+    let mut place = (at_place && !here).then(|| call.long(3));
+    if call.word(2) > 1024 || place.is_some_and(|place| place < 0) {
         return Err(Errno::INVAL);
     }
     let parts = call.pointer::<[u64; 2]>(1);
     let mut all = Vec::new();
     for at in 0..call.word(2) {
-        all.push(parts.item(at).read()?);
+        let part = parts.item(at).read()?;
+        if i64::try_from(part[1]).is_err() {
+            return Err(Errno::INVAL);
+        }
+        all.push(part);
     }
     let sum = all.iter().fold(0_u64, |sum, part| sum.saturating_add(part[1]));
     if sum <= wire::BYTES as u64 {

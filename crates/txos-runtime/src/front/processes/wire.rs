@@ -475,17 +475,15 @@ pub fn shape(number: i64) -> Option<Shape> {
 
 /// The same, of calls whose arguments depend on each other as well.
 pub fn shape_with(number: i64, words: &[u64; 6]) -> Option<Shape> {
-    const LOCK: Part = Part::Both(Size::Of(size_of::<libc::flock>()));
+    const SIZE: Size = Size::Of(size_of::<libc::flock>());
     match (number, words[1] as i32) {
+        (libc::SYS_fcntl, libc::F_GETLK | libc::F_OFD_GETLK) => {
+            shaped(&[0], &[(2, Part::Both(SIZE))])
+        }
         (
             libc::SYS_fcntl,
-            libc::F_GETLK
-            | libc::F_SETLK
-            | libc::F_SETLKW
-            | libc::F_OFD_GETLK
-            | libc::F_OFD_SETLK
-            | libc::F_OFD_SETLKW,
-        ) => shaped(&[0], &[(2, LOCK)]),
+            libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW,
+        ) => shaped(&[0], &[(2, Part::In(SIZE))]),
         (libc::SYS_fcntl, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => opening(&[0], &[]),
         (
             libc::SYS_fcntl,

@@ -162,7 +162,6 @@ fn what_needs_an_overlay_is_refused_by_name() {
         let _ = lab.txos(args).run().expect(125).says("library's view");
     }
     let _ = lab.txos(["abort", &fork]).run().expect(0);
-    let _ = lab.txos(["commit", &id, "--", "new"]).run().expect(125);
     let _ = lab.txos(["abort", &id]).run().expect(0);
     let tree = lab.tree().to_str().unwrap();
     for (option, value) in [("--hide", tree), ("--memory", "1G"), ("--keep-inode", "**/x")] {

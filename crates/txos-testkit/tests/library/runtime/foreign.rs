@@ -59,6 +59,48 @@ tells('closed', lambda: os.pwritev(os.open('f', os.O_RDONLY), [b'x'], 0, os.RWF_
     says_the_same("echo content > f; mkdir d", script);
 }
 
+/// What of a call is wrong is said, and not done: places before the beginning, sizes beyond all; and what the kernel only reads may
+/// be in memory that can't be written to.
+#[test]
+fn vectors_and_locks() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = "
+import ctypes, errno, fcntl, mmap, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+libc.preadv.argtypes = libc.pwritev.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_long]
+libc.preadv2.argtypes = libc.pwritev2.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_int]
+libc.readv.argtypes = libc.writev.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+fd = os.open('f', os.O_RDWR)
+room = ctypes.create_string_buffer(64)
+def vector(*sizes):
+    words = [word for size in sizes for word in (ctypes.addressof(room), size)]
+    return (ctypes.c_uint64 * len(words))(*[word & 0xffffffffffffffff for word in words])
+def tells(name, answer):
+    print(name, answer if answer >= 0 else errno.errorcode[ctypes.get_errno()])
+r, w = os.pipe()
+for name in ('preadv', 'pwritev'):
+    call = getattr(libc, name)
+    tells(name, call(fd, vector(3), 1, 0))
+    tells(name, call(fd, vector(3), 1, -1))
+    tells(name, call(fd, vector(3, -1), 2, 0))
+    tells(name, getattr(libc, name + '2')(fd, vector(3), 1, -1, 0))
+    tells(name, getattr(libc, name + '2')(fd, vector(3), 1, -2, 0))
+    tells(name, getattr(libc, name + '2')(r if name == 'preadv' else w, vector(3), 1, 0, 0))
+    tells(name, getattr(libc, name[1:])(fd, vector(-1), 1))
+print(os.path.getsize('f'))
+page = mmap.mmap(-1, 4096)
+page[:32] = struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 0, 0).ljust(32, bytes(1))
+at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.mprotect(at, 4096, 1)
+libc.fcntl.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+for command in (fcntl.F_SETLK, fcntl.F_SETLKW):
+    tells('lock', libc.fcntl(fd, command, at))
+os.sys.stdout.flush(); os._exit(0)
+";
+    says_the_same("seq 100 > f", script);
+}
+
 /// One of two paths, or both, by the descriptor of a directory that is not versioned.
 #[test]
 fn renames_and_links_to_what_is_not_versioned() {
