@@ -1,5 +1,7 @@
 //! `txos exec`: one more command in a pending transaction.
 
+use std::ffi::OsString;
+
 use txos_engine::TxId;
 use txos_engine::changeset::{ChangeSet, Counts, RunningLayer, running_layer};
 use txos_engine::show::quoted;
@@ -17,7 +19,7 @@ use crate::pick::{Wanted, pick};
 use crate::report::Outcome;
 use crate::run::{refusal, tell_failure};
 use crate::signals::Deferred;
-use crate::{in_process, keep, space, trash};
+use crate::{help, in_process, keep, space, trash};
 
 /// Where the command runs.
 struct Place<'a> {
@@ -280,6 +282,18 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
         answerer: Some(app.answerer()),
         ..RunOptions::default()
     };
+    let library = match tx.meta.recorded {
+        true => {
+            let words = ["txos", "exec", id.as_str(), "--leftover=kill", "--", "sh"];
+            match help::parse(words.map(OsString::from)).map(|cli| cli.command) {
+                Ok(crate::args::Command::Exec(args)) => {
+                    Some(in_process::watched_again(app, &args, &tx)?)
+                }
+                _ => return Err(Failure::new(format!("no shell can be had inside {id}"))),
+            }
+        }
+        false => None,
+    };
     app.say(format_args!(
         "a shell inside {id}; what it changes of versioned files is not kept, and `exit` leads back"
     ));
@@ -292,7 +306,10 @@ pub fn look_around(app: &App, home: &Home, id: TxId) -> Result<(), Failure> {
         is_same: false,
     };
     tx.save_before(command)?;
-    let ran = txos_run::run(home, &mut tx, reads, &options, None);
+    let ran = match &library {
+        Some(library) => txos_run::library::run(home, &mut tx, &options, library),
+        None => txos_run::run(home, &mut tx, reads, &options, None),
+    };
     let live = match ran {
         Ok(mut ran) => {
             // Another view is made of it later.

@@ -146,10 +146,19 @@ fn a_part_is_chosen_by_patterns_and_what_cant_be_split_is_said() {
 
 #[test]
 fn a_shell_inside_looks_and_leaves_nothing() {
+    looked_around_in("overlay");
+}
+
+#[test]
+fn a_shell_inside_looks_in_the_librarys_view() {
+    looked_around_in("library");
+}
+
+fn looked_around_in(view: &str) {
     let lab = Lab::in_memory();
     let _ = lab.native("echo 1 > a; mkdir d; echo 1 > d/x");
     let script = "echo 2 > a; echo 2 > b; mv d e; ln b c";
-    let (mut pty, running) = start(lab.script(&["--review"], script));
+    let (mut pty, running) = start(lab.script(&["--view", view, "--review"], script));
     pty.expect(RUN);
     pty.type_in("s\n");
     pty.expect("is not kept");
@@ -167,7 +176,7 @@ fn a_shell_inside_looks_and_leaves_nothing() {
     assert!(!lab.path("new").exists() && !lab.path("d").exists());
     lab.expect_clean();
     // A shell that is not there, and one that is killed with txos: it stays pending, as it was.
-    let _ = lab.script(&["--keep"], "echo 3 > a").run().expect(0);
+    let _ = lab.script(&["--view", view, "--keep"], "echo 3 > a").run().expect(0);
     let (mut pty, inner) = Pty::open(150, 60);
     let command = lab.txos(["review"]).env("TXOS_PAGER", "").env("SHELL", "/none");
     let running = command.terminal(inner).start();
