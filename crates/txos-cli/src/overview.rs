@@ -266,7 +266,8 @@ mod tests {
         entries.push(entry(Status::Modified, "/z/su", side(0o6755, 0), side(0o6755, 0)));
         entries.push(entry(Status::TypeChanged, "/z/type", side(0o644, 0), side(0o644, 0)));
         entries.push(entry(Status::Added, "/z/set-id", None, side(0o4755, 0)));
-        entries.push(entry(Status::Renamed, "/", side(0o644, 0), side(0o644, 0)));
+        let moved = entry(Status::Renamed, "/z/over", side(0o644, 0), side(0o644, 0));
+        entries.push(Entry { replaced: side(0o644, 0), ..moved });
         entries.push(entry(Status::Modified, "/zz", side(0o644, 0), side(0o644, 0)));
         let text = shown(&entries, Some(40));
         let (first, rest) = text.split_once("Everything else:\n").unwrap();
@@ -276,7 +277,7 @@ mod tests {
             "M /z/owner",
             "T /z/type",
             "A /z/set-id",
-            "R /etc/was => / ",
+            "R /etc/was => /z/over ",
             "A /new/006",
             "M /z/su",
         ] {
@@ -284,7 +285,7 @@ mod tests {
         }
         assert!(first.contains("1 B, runs as user 3\n"), "{text}");
         assert!(first.contains("1 B, runs as user 0, runs as group 0\n"), "{text}");
-        assert!(first.contains("replaces what is there"), "{text}");
+        assert!(first.contains("replaces what was there"), "{text}");
         let rest: Vec<&str> = rest.lines().collect();
         assert!(rest[0].starts_with(" A /new/ "), "{text}");
         assert!(rest[0].ends_with("| 299 paths in it, 299 B"), "{text}");

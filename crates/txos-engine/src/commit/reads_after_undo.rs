@@ -1,8 +1,8 @@
 //! After a publish was undone: a pending transaction can be committed again.
 //!
 //! Publishing and undoing moves the ctime of what was published, and nothing else. The read set of the
-//! pending transaction whose private copies it was is told so, and the list of its changes if it has one, or it would find those objects changed
-//! by somebody else. Only objects that this publish had touched, and only if nothing but ctime is
+//! pending transaction whose private copies it was is told so, and so is the list of its changes, if it
+//! has one, or it would find those objects changed by somebody else. Only objects that this publish had touched, and only if nothing but ctime is
 //! other than in the version it found there: what others changed stays a conflict.
 
 use std::collections::BTreeSet;
