@@ -112,6 +112,13 @@ impl Pages {
 }
 
 impl Data {
+    /// A private copy, of which nothing is known but where it is.
+    #[must_use]
+    pub fn copy_at(path: Vec<u8>, layer: usize) -> Data {
+        let (fresh, settled, mapped) = (None, None, None);
+        Data::Whole(Box::new(Backing { path, layer, tmpfile: false, fresh, settled, mapped }))
+    }
+
     /// The private copy.
     #[must_use]
     pub fn whole(&self) -> Option<&Backing> {
@@ -273,14 +280,7 @@ impl Tx {
         };
         let mut node = Node::new(stat, None);
         node.xattrs = Some(xattrs);
-        node.data = Data::Whole(Box::new(Backing {
-            path,
-            layer,
-            tmpfile: false,
-            fresh: None,
-            settled: None,
-            mapped: None,
-        }));
+        node.data = Data::copy_at(path, layer);
         Ok((self.tree.add(node), fd))
     }
 
@@ -316,9 +316,7 @@ impl Tx {
         let was_pages = matches!(self.tree.nodes[id].data, Data::Pages(_)) && !empty;
         let changed = self.tree.nodes[id].stat.ctime;
         let place = path.clone();
-        let backing =
-            Backing { path, layer, tmpfile: false, fresh: None, settled: None, mapped: None };
-        self.tree.nodes[id].data = Data::Whole(Box::new(backing));
+        self.tree.nodes[id].data = Data::copy_at(path, layer);
         self.retarget(id)?;
         if was_pages
             && let Data::Whole(backing) = &mut self.tree.nodes[id].data

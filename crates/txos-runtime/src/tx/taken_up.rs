@@ -20,7 +20,7 @@ use txos_engine::object::{FileId, FileKind};
 use txos_engine::readset::join;
 use txos_engine::version::{Stamp, Version};
 
-use super::content::{Backing, Data, xattrs_at};
+use super::content::{Data, xattrs_at};
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::{Id, Map, Name, Node, changed};
 use super::staging::failed;
@@ -412,18 +412,7 @@ impl Tx {
         let mut node = Node::new(stat, None);
         node.xattrs = Some(xattrs);
         match kind {
-            FileKind::File => {
-                let path = path.clone();
-                let backing = Backing {
-                    path,
-                    layer,
-                    tmpfile: false,
-                    fresh: None,
-                    settled: None,
-                    mapped: None,
-                };
-                node.data = Data::Whole(Box::new(backing));
-            }
+            FileKind::File => node.data = Data::copy_at(path.clone(), layer),
             FileKind::Symlink => {
                 node.target = Some(kernel::read_link(libc::AT_FDCWD, &path)?);
             }
@@ -497,9 +486,7 @@ impl Tx {
         (stat.mode, stat.uid, stat.gid) = (copy.mode, copy.uid, copy.gid);
         (stat.mtime, stat.ctime) = (copy.mtime, now_after(stat.ctime));
         node.xattrs = Some(xattrs);
-        let backing =
-            Backing { path, layer, tmpfile: false, fresh: None, settled: None, mapped: None };
-        node.data = Data::Whole(Box::new(backing));
+        node.data = Data::copy_at(path, layer);
         Ok(())
     }
 

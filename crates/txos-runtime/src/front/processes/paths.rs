@@ -174,17 +174,20 @@ fn in_directory(dir: i32, path: &[u8]) -> Option<(i32, Vec<u8>)> {
     if dir < 0 || path.is_empty() || path.starts_with(b"/") {
         return None;
     }
-    kernel::look_fd(dir).ok().filter(|stat| stat.kind() == FileKind::Dir)?;
-    let start = kernel::path_of_fd(dir).ok().filter(|start| start.starts_with(b"/"))?;
-    Some((libc::AT_FDCWD, [&start[..], b"/", path].concat()))
+    Some((libc::AT_FDCWD, [&directory_at(dir)?[..], b"/", path].concat()))
+}
+
+/// The path of a directory that is open at a number of the kernel's. Of what is none the kernel says so. (The transaction's own FIFO
+/// lies among private copies.)
+fn directory_at(number: i32) -> Option<Vec<u8>> {
+    kernel::look_fd(number).ok().filter(|stat| stat.kind() == FileKind::Dir)?;
+    kernel::path_of_fd(number).ok().filter(|path| path.starts_with(b"/"))
 }
 
 /// A path below a directory that is open at a number of the kernel's.
 fn below(dir: i32, path: Vec<u8>) -> Option<(i32, Vec<u8>)> {
     let upwards = path.split(|&byte| byte == b'/').any(|part| part == b"..");
-    // Of what is no directory the kernel says so. (The transaction's own FIFO lies among private copies.)
-    kernel::look_fd(dir).ok().filter(|stat| stat.kind() == FileKind::Dir)?;
-    let start = kernel::path_of_fd(dir).ok().filter(|start| start.starts_with(b"/"))?;
+    let start = directory_at(dir)?;
     let kernels = [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|k| start.starts_with(k));
     if path.is_empty() || kernels && !upwards {
         return None;
