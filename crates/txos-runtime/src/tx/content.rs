@@ -316,6 +316,7 @@ impl Tx {
         let was_pages = matches!(self.tree.nodes[id].data, Data::Pages(_)) && !empty;
         let changed = self.tree.nodes[id].stat.ctime;
         let place = path.clone();
+        self.take_back(id)?;
         self.tree.nodes[id].data = Data::copy_at(path, layer);
         self.retarget(id)?;
         if was_pages
@@ -492,6 +493,7 @@ impl Tx {
     fn private_page(&mut self, id: Id, number: u64, whole: bool) -> Sys<()> {
         if matches!(self.tree.nodes[id].data, Data::Stable) {
             self.drop_capabilities(id)?;
+            self.take_back(id)?;
             let size = self.tree.nodes[id].stat.size;
             self.tree.nodes[id].data = Data::Pages(Box::new(Pages { size, ..Pages::default() }));
         }

@@ -88,6 +88,8 @@ pub struct OpenFile {
     pub lock: i32,
     /// The open file that has the lock: the kernel's is one of the private copy by now.
     pub lock_holder: Option<i32>,
+    /// It is lent ([`super::lending`]).
+    pub lent: bool,
 }
 
 impl OpenFile {

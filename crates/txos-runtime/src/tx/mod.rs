@@ -56,6 +56,7 @@ mod install;
 mod io;
 mod ipc;
 pub mod kernel;
+pub mod lending;
 mod libraries;
 mod list;
 mod names;
@@ -245,6 +246,7 @@ pub struct Tx {
     start: parts::Start,
     ways: ways::Ways,
     waits: waits::Waits,
+    lending: lending::Lending,
     held: held::Held,
     doom: Option<Failure>,
 }
@@ -304,6 +306,7 @@ impl Tx {
             report: parts::Report::default(),
             start: parts::Start::default(),
             waits: waits::Waits::default(),
+            lending: lending::Lending::default(),
             held: held::Held::default(),
             doom: None,
         });

@@ -154,6 +154,8 @@ pub struct Node {
     pub appended: bool,
     /// The call in which the stable object was first looked at, if that is known.
     pub looked: Option<Looked>,
+    /// A process has it open and reads or writes it itself ([`super::lending`]).
+    pub lent: bool,
 }
 
 /// When something was looked at.
@@ -209,6 +211,7 @@ impl Node {
             kept: false,
             appended: false,
             looked: None,
+            lent: false,
         }
     }
 

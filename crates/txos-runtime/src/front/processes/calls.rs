@@ -5,7 +5,7 @@ use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
 use super::paths::{Place, look_up, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
-use super::{client, programs, signalling, sockets};
+use super::{client, lent, programs, signalling, sockets};
 use crate::call::Call;
 use crate::front::api;
 use crate::front::classify::Class;
@@ -266,6 +266,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
             "a process made by vfork can't be traced by its parent in a transaction of several processes: `ptrace` fails",
         );
         return Err(Errno::PERM);
+    }
+    if let Some(answer) = lent::make(process, call) {
+        return answer.map(|answer| Done::Answer(answer as i64));
     }
     let int = |i: usize| call.int(i);
     let number = call.number();
@@ -749,6 +752,7 @@ fn asked(
     special: Option<i32>,
 ) -> Sys<Done> {
     let number = call.number();
+    link.forget_recalled();
     let mut request = request_of(link, call, shape, places)?;
     let cloexec = shape.opens && opens_for_itself(call);
     let chosen = if shape.opens { Some(link.reserve(0, cloexec)?) } else { None };
@@ -762,6 +766,10 @@ fn asked(
         (Some(How::Later), chosen) => {
             chosen.into_iter().for_each(kernel::close);
             return Ok(Done::Later);
+        }
+        (Some(How::Lent), chosen) => {
+            let [Some(fd), None] = beside else { return Err(Errno::IO) };
+            link.take_loan(chosen.unwrap_or_else(|| call.int(0)), fd, answer.more[1] != 0);
         }
         (Some(How::WithDescriptors), Some(chosen)) => {
             let [Some(fd), _] = beside else { return Err(Errno::IO) };

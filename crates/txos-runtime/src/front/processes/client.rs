@@ -9,6 +9,7 @@ use txos_engine::object::FileId;
 
 use super::calls::{answer_of, follow, mask_of};
 use super::joining::{self, Joined};
+use super::lent::Lent;
 use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
 use super::wire::{self, Answer, Ask, Request};
 use super::{programs, server};
@@ -105,6 +106,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         numbers,
         outlets,
         bound,
+        lent: Lent::default(),
         kept,
         began: None,
     };
@@ -319,6 +321,7 @@ fn expect(link: &Link) -> Sys<Child> {
         numbers: link.numbers.clone(),
         outlets: link.outlets.clone(),
         bound: link.bound.clone(),
+        lent: link.lent.clone(),
         closes: [link.socket, link.window_fd]
             .into_iter()
             .chain(link.kept.values().copied())
@@ -343,6 +346,7 @@ pub fn begins(thread: &mut Thread, child: Child) {
         mut numbers,
         outlets,
         bound,
+        lent,
         closes,
         placeholder,
         moved,
@@ -372,6 +376,7 @@ pub fn begins(thread: &mut Thread, child: Child) {
         numbers,
         outlets,
         bound,
+        lent,
         kept,
         began: None,
     };
@@ -581,14 +586,28 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
         numbers,
         outlets,
         bound,
+        lent: Lent::default(),
         kept,
         began: None,
     };
     let told = link.path(answer.more[0]);
     let mut words = told.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     link.space = words.next().unwrap_or(0) as i32;
+    link.lent = Lent::at(words.next().unwrap_or(0) as u32);
     let count = words.next().unwrap_or(0) as usize;
-    link.numbers = words.by_ref().take(count).map(|number| number as i32).collect();
+    for _ in 0..count {
+        let [Some(number), Some(dev), Some(ino), Some(stable)] = [(); 4].map(|()| words.next())
+        else {
+            break;
+        };
+        let number = number as i32;
+        link.numbers.insert(number);
+        // What this process had before it ran the program may be a file that was recalled since, or a placeholder.
+        let lent = FileId { dev, ino };
+        if ino != 0 && kernel::identify_fd(number).is_ok_and(|found| found.id == lent) {
+            link.lent.insert(number, stable != 0);
+        }
+    }
     while let (Some(dev), Some(ino), Some(kind)) = (words.next(), words.next(), words.next()) {
         link.outlets.push(Outlet { id: FileId { dev, ino }, kind: kind as u32 });
     }

@@ -16,6 +16,7 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
     if !link.numbers.remove(&number) {
         return answer_of(call.make());
     }
+    link.lent.remove(number);
     let answer = link.close(number);
     if link.began.is_some() {
         // What it has closed is closed.
@@ -56,7 +57,8 @@ pub fn duplicate(link: &mut Link, number: i32, least: i32, cloexec: bool) -> Sys
     if !(0..kernel::descriptor_limit()).contains(&least) {
         return Err(Errno::INVAL);
     }
-    let new = link.reserve(least, cloexec)?;
+    let carrier = link.carrier(number);
+    let new = kernel::duplicate(carrier, least, cloexec)?;
     stand_for(link, number, new, cloexec)
 }
 
@@ -69,6 +71,9 @@ fn stand_for(link: &mut Link, number: i32, new: i32, cloexec: bool) -> Sys<i64> 
     match answer_of(link.ask_plainly(&request)) {
         Ok(_) => {
             link.numbers.insert(new);
+            if let Some(stable) = link.lent_at(number) {
+                link.lent.insert(new, stable);
+            }
             Ok(new.into())
         }
         Err(errno) => {
@@ -92,6 +97,7 @@ pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
     if !(0..kernel::descriptor_limit()).contains(&target) {
         return Err(Errno::BADF);
     }
+    link.lent.remove(target);
     if link.numbers.remove(&target) {
         if link.began.is_some() && !wire::is_placeholder(target) {
             link.kept.entry(target).or_insert(kernel::copy_high(target)?);
@@ -101,7 +107,7 @@ pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
     if !ours {
         return answer_of(call.make());
     }
-    kernel::dup3(link.placeholder, target, cloexec)?;
+    kernel::dup3(link.carrier(number), target, cloexec)?;
     stand_for(link, number, target, cloexec)
 }
 

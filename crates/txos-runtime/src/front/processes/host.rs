@@ -542,6 +542,7 @@ impl Host {
             numbers: std::collections::BTreeSet::new(),
             outlets,
             bound,
+            lent: super::lent::Lent::default(),
             closes,
             placeholder: self.placeholder,
             moved: Some(moved),

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::identities::Ids;
+use super::lent::Lent;
 use super::link::{Link, Process};
 use super::server::{Desk, descriptor_of, transaction};
 use super::wire::{self, Answer, Ask, How, Received, Request};
@@ -303,6 +304,7 @@ fn enter(tls: &Tls, door: i32) -> Result<(Link, Joined, u32), Failure> {
         numbers: BTreeSet::new(),
         outlets: Vec::new(),
         bound: Vec::new(),
+        lent: Lent::default(),
         kept: BTreeMap::new(),
         began: Some(began),
     };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::lent::Lent;
 use super::sockets::Bound;
 use super::wire::{self, Answer, Ask, How, Request};
 use crate::call::Call;
@@ -49,6 +50,8 @@ pub(super) struct Link {
     pub(super) outlets: Vec<Outlet>,
     /// Sockets that were bound to a name.
     pub(super) bound: Vec<Bound>,
+    /// What the server has lent.
+    pub(super) lent: Lent,
     /// What the kernel had open at numbers that are the transaction's, from before that: for when the process leaves.
     pub(super) kept: BTreeMap<i32, i32>,
     /// The process ran before it joined: it outlives an abort. A descriptor of the process that began.
@@ -71,6 +74,7 @@ pub struct Child {
     pub(super) numbers: BTreeSet<i32>,
     pub(super) outlets: Vec<Outlet>,
     pub(super) bound: Vec<Bound>,
+    pub(super) lent: Lent,
     /// The parent's, which are not the child's.
     pub(super) closes: Vec<i32>,
     pub(super) placeholder: i32,

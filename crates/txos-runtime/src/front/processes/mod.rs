@@ -29,6 +29,7 @@
 //! | [`joining`] | processes that run already enter it |
 //! | [`link`] | what a process has of its transaction |
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
+//! | `lent` | open files of the transaction that the process has as well, and reads and writes itself |
 //! | `programs` | another program in a process |
 //! | `signalling` | signals: sent at once, or held until the commit |
 //! | `sockets` | addresses of sockets that are paths |
@@ -43,6 +44,7 @@ mod descriptors;
 pub mod host;
 mod identities;
 pub mod joining;
+mod lent;
 pub mod link;
 mod locks;
 mod paths;

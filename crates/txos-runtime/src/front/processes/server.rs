@@ -17,6 +17,7 @@ use crate::front::thread::{self, Thread};
 use crate::front::{api, session, signals};
 use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::held::{self, Sent};
+use crate::tx::lending::Loan;
 use crate::tx::kernel::{Credentials, OwnedFd};
 use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_paths};
 use crate::tx::waits::Step;
@@ -429,6 +430,8 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
     // All files of all processes are open here.
     kernel::raise_descriptor_limit();
     desk.locks.begins_with(locks);
+    // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
+    tx.lends_to(first.space, unsafe { wire::lending(window) }, first.socket);
     desk.members.push(first);
     let mut server = Server { thread, desk: &mut desk, ended: None, hosted: None };
     server.take_own_out();
@@ -571,6 +574,9 @@ impl Server<'_> {
     /// A process is gone, or has `left` and goes on outside. `false`: with it the transaction.
     fn gone(&mut self, at: usize, left: bool) -> bool {
         let member = self.desk.members.swap_remove(at);
+        if let Some(tx) = transaction(self.thread) {
+            tx.lends_no_more(member.space);
+        }
         if member.joined {
             wire::shut(member.socket);
         }
@@ -848,6 +854,23 @@ impl Server<'_> {
                 let fd = tx.take_kernels(number).ok_or(Errno::MFILE)?;
                 Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])))
             }
+            _ if answer >= 0 && member.who == 0 && self.hosted.is_none() => {
+                let number = match request.number {
+                    _ if opens => chosen,
+                    libc::SYS_read
+                    | libc::SYS_pread64
+                    | libc::SYS_write
+                    | libc::SYS_pwrite64
+                    | libc::SYS_lseek => Some(call.int(0)),
+                    _ => None,
+                };
+                let Some(Loan { real, stable }) = number.and_then(|number| tx.lend(number)) else {
+                    return Ok(Answered::of(answer));
+                };
+                let mut lent = Answer::new(How::Lent, answer);
+                lent.more[1] = stable.into();
+                Ok(Answered(lent, Beside::kept(real)))
+            }
             _ => Ok(Answered::of(answer)),
         }
     }
@@ -1033,6 +1056,12 @@ impl Server<'_> {
         let place = desk.place(tx, from, who, number);
         tx.exchange(&mut self.desk.members[at].own);
         let Place { space, socket, window } = place?;
+        if self.hosted.is_none()
+            && let Some(child) = self.desk.members.last()
+        {
+            // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
+            tx.lends_to(space, unsafe { wire::lending(child.window) }, child.socket);
+        }
         let mut answer = Answer::new(How::WithDescriptors, 0);
         answer.more[0] = space as u64;
         Ok(Answered(answer, Beside::to_close(&[socket, window])))
@@ -1080,6 +1109,7 @@ impl Server<'_> {
 
     /// A process is there, has other ids now, or runs another program.
     fn here(&mut self, at: usize, request: &Request, sender: u32) -> Sys<Answered> {
+        const NONE: FileId = FileId { dev: 0, ino: 0 };
         let member = &mut self.desk.members[at];
         member.becomes = Becomes::No;
         if member.process.is_some() {
@@ -1102,8 +1132,11 @@ impl Server<'_> {
         tx.close_space(space, false);
         self.desk.locks.closed_all(space, |id| !tx.has_open(space, id));
         let numbers = tx.numbers_of(space);
-        let mut words = vec![space as u64, numbers.len() as u64];
-        words.extend(numbers.into_iter().map(|number| number as u64));
+        let mut words = vec![space as u64, tx.recalls().into(), numbers.len() as u64];
+        for number in numbers {
+            let (id, stable) = tx.lent_at(space + number).unwrap_or((NONE, false));
+            words.extend([number as u64, id.dev, id.ino, stable.into()]);
+        }
         let outlets = self.desk.outlets.iter().chain(&self.desk.handed_over);
         words.extend(outlets.flat_map(|o| [o.id.dev, o.id.ino, u64::from(o.kind)]));
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();

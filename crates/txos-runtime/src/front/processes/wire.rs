@@ -10,13 +10,14 @@ use std::mem::{MaybeUninit, zeroed};
 use std::sync::atomic::AtomicU32;
 
 use crate::raw::{Errno, Sys, check, syscall};
+use crate::tx::lending::Words;
 
 /// The size of a window, in bytes.
 pub const WINDOW: usize = 1 << 20;
 /// How much of it is for the bytes of one read or write, at most.
 pub const BYTES: usize = WINDOW - (64 << 10);
-/// The first place in it that is used: zero is a null pointer, and there is the word that is not zero once the
-/// transaction is over.
+/// The first place in it that is used: zero is a null pointer, and there are the word that is not zero once the
+/// transaction is over, and those of [`lending`].
 const FIRST: usize = 64;
 
 /// What is asked.
@@ -131,6 +132,9 @@ pub enum How {
     Later,
     /// The transaction is over: the process ends with the answer as its status.
     Over,
+    /// As the answer says; what is beside it the process has at the number that the call is about, and reads and writes it
+    /// itself. `more[1]`: whether it is a stable file.
+    Lent,
 }
 
 /// An answer.
@@ -152,8 +156,8 @@ impl Answer {
 
     /// How it was answered.
     pub fn how(&self) -> Option<How> {
-        use How::{Done, Elsewhere, Later, Over, WithDescriptors, Yourself};
-        let all = [Done, WithDescriptors, Yourself, Elsewhere, Later, Over];
+        use How::{Done, Elsewhere, Later, Lent, Over, WithDescriptors, Yourself};
+        let all = [Done, WithDescriptors, Yourself, Elsewhere, Later, Over, Lent];
         all.into_iter().find(|how| *how as u64 == self.how)
     }
 }
@@ -654,6 +658,16 @@ pub fn map_window(fd: i32) -> Sys<*mut u8> {
 pub unsafe fn is_over<'w>(window: *mut u8) -> &'w AtomicU32 {
     // SAFETY: it is in the window, which is aligned, and both sides use it like that.
     unsafe { &*window.cast::<AtomicU32>() }
+}
+
+/// The words that are about what the server has lent ([`crate::tx::lending`]).
+///
+/// # Safety
+/// The window is mapped as long as they are used.
+pub unsafe fn lending(window: *mut u8) -> Words {
+    let words = window.cast::<AtomicU32>();
+    // SAFETY: they are in the window, which is aligned, and both sides use them like that.
+    unsafe { Words { epoch: &*words.add(1), busy: &*words.add(2) } }
 }
 
 /// Unmaps one.
