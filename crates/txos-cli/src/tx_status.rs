@@ -30,6 +30,8 @@ pub fn sample() -> Meta {
         arguments_hidden: false,
         parts_reverted_by: Vec::new(),
         splitting: None,
+        found_by_own: Vec::new(),
+        left_by_own: Vec::new(),
         stack: txos_engine::store::Stack::default(),
         inside: Vec::new(),
         unprivileged_root: false,

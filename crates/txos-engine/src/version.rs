@@ -63,6 +63,13 @@ pub struct Version {
 pub const STATX_MASK: StatxFlags = StatxFlags::BASIC_STATS;
 
 impl Version {
+    /// Whether it is of the same object, with the same owner, group and mode.
+    #[must_use]
+    pub fn same_attributes(&self, other: &Version) -> bool {
+        let attributes = |v: &Version| (v.id, v.mode, v.uid, v.gid);
+        attributes(self) == attributes(other)
+    }
+
     /// Builds a version from what `statx` answered.
     #[must_use]
     pub fn from_statx(s: &Statx) -> Self {

@@ -268,13 +268,21 @@ impl<'a> Scan<'a> {
                 change.mode = None;
             }
         }
-        // A directory's mtime moves with its entries. The transaction's is the one to leave,
-        // unless somebody else has touched the directory since.
         let seen = self.reads.get(&self.stable_abs(&dir.stable)).and_then(|o| match o.outcome {
-            crate::readset::Outcome::Present(v) => Some(v.mtime),
+            crate::readset::Outcome::Present(v) => Some(v),
             crate::readset::Outcome::Absent(_) => None,
         });
-        let undisturbed = seen == Some(old.mtime) || new.mtime > old.mtime;
+        // overlayfs copies a directory with its attributes. What the transaction has left as it was seen, and others have
+        // changed since, is theirs.
+        if let Some(seen) = seen {
+            change.mode = change.mode.filter(|_| seen.mode != new.mode || seen.mode == old.mode);
+            let owner = |v: &Version| (v.uid, v.gid);
+            let is_own = owner(&seen) != owner(&new) || owner(&seen) == owner(&old);
+            change.owner = change.owner.filter(|_| is_own);
+        }
+        // A directory's mtime moves with its entries. The transaction's is the one to leave,
+        // unless somebody else has touched the directory since.
+        let undisturbed = seen.is_some_and(|v| v.mtime == old.mtime) || new.mtime > old.mtime;
         change.mtime = (new.mtime != old.mtime && undisturbed || changed_names)
             .then_some((old.mtime, if undisturbed { new.mtime } else { old.mtime }));
         if changed_names && !undisturbed && new.mtime != old.mtime {

@@ -331,7 +331,11 @@ pub fn check(
     check_boot(tx)?;
     let _rights = sys_owner::rights();
     let _lock = home.lock_commits()?;
-    first_validation(tx, &plan, reads, options)
+    first_validation(tx, &plan, reads, options)?;
+    if options.merge_append && plan.ops.iter().any(|op| op.base.is_some()) {
+        stage::check_appends(tx, &plan, &Roots::open(&plan)?, reads)?;
+    }
+    Ok(())
 }
 
 /// Step 3.

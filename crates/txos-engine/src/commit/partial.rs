@@ -34,7 +34,7 @@ use crate::readset::ReadSet;
 use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction};
 use crate::sys;
 use crate::sys_handle::Handle;
-use crate::version::{Stamp, Version};
+use crate::version::{Stamp, Version, observe};
 
 /// The changes at or below `paths`; `None` if that is all of them.
 ///
@@ -272,6 +272,10 @@ pub(super) fn commit_part(
         durable: options.durable,
     })?;
     pending.meta.splitting = Some(tx.id());
+    // As they were found: publishing changes them.
+    let found = plan.ops.iter().filter(|op| op.is_dir_time()).filter_map(|op| op.base);
+    let untouched = found.filter(|base| !pending.meta.may_be_changed_dir(base)).collect();
+    pending.meta.found_by_own = untouched;
     pending.save(options.durable)?;
     plan.id = tx.id();
     let times = upper_times(pending, &plan);
@@ -348,6 +352,15 @@ fn move_out(
             forget_copies(pending, roots, op);
         }
     }
+    for op in plan.ops.iter().filter(|op| op.is_dir_time()) {
+        let look = |end: EntryRef| observe(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW);
+        if let Ok((now, false)) = roots.before(op).and_then(look)
+            && pending.meta.found_by_own.iter().any(|found| found.same_attributes(&now))
+        {
+            pending.meta.left_by_own.push(now);
+        }
+    }
+    pending.meta.found_by_own.clear();
     let mut moved = Vec::new();
     for (index, op) in plan.ops.iter_mut().enumerate() {
         let was = op.slot().to_vec();

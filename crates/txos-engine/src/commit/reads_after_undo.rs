@@ -90,5 +90,11 @@ fn update_reads(home: &Home, id: TxId, versions: &[(Version, Version)]) -> Resul
     if reads.moved_on(versions) {
         home.save_reads(id, &reads)?;
     }
+    let mut meta = home.meta(id)?;
+    let before = meta.left_by_own.len();
+    versions.iter().for_each(|(was, now)| meta.has_left(was, now));
+    if meta.left_by_own.len() != before {
+        home.save_meta(&meta, true)?;
+    }
     home.each_saved_reads(id, |reads| reads.moved_on(versions))
 }

@@ -169,20 +169,25 @@ fn others_of_links(plan: &Plan) -> HashMap<usize, LayerPath> {
 /// Checks that no change without an observation of its object overlooks somebody else's: such an
 /// object must not have changed since the transaction began.
 pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -> Vec<Conflict> {
-    let begun = tx.meta.begun.as_ns();
     plan.ops
         .iter()
         .filter(|op| {
             !matches!(op.does, Does::DirTime { .. } | Does::MoveIn { .. } | Does::Link { .. })
         })
         .filter_map(|op| {
-            // Stamps of coarse clocks lag by up to their grain.
-            let base = op.base.filter(|b| b.ctime.as_ns() + b.grain_ns() >= begun)?;
-            if base.kind() == FileKind::Dir && op.sets_attributes() {
-                return None;
-            }
+            let base = op.base.filter(|base| tx.meta.may_be_changed(base))?;
             let from = plan.before_path(op);
-            if reads.get(&from).is_some() {
+            let seen = reads.get(&from);
+            let overlooks = match &op.does {
+                // Its times change with the names in it.
+                Does::Attrs { change, .. } if base.kind() == FileKind::Dir => {
+                    !change.is_only_mtime()
+                        && tx.meta.may_be_changed_dir(&base)
+                        && seen.is_none_or(|seen| !is_own(tx, change, seen, &base))
+                }
+                _ => seen.is_none(),
+            };
+            if !overlooks {
                 return None;
             }
             Some(Conflict {
@@ -192,6 +197,17 @@ pub(super) fn check_unobserved(tx: &Transaction, plan: &Plan, reads: &ReadSet) -
             })
         })
         .collect()
+}
+
+/// Whether a change of a directory's attributes is the transaction's own. overlayfs copies a directory with its attributes as soon
+/// as something in it is changed: what differs from the stable one may be what others have changed since. It is not, if
+/// the stable directory was looked at before anybody had changed it, and is as it was then.
+fn is_own(tx: &Transaction, change: &AttrChange, seen: &Observation, base: &Version) -> bool {
+    let Outcome::Present(first) = seen.outcome else { return false };
+    let same_xattrs = first.ctime == base.ctime || seen.has_seen_xattrs();
+    first.same_attributes(base)
+        && !tx.meta.may_be_changed_dir(&first)
+        && (change.xattrs.is_empty() || same_xattrs)
 }
 
 fn slot_name(tx: &Transaction, op: &Op, next: &mut u64) -> StorePath {
@@ -218,22 +234,28 @@ fn appended_beyond(seen: &Observation, now: &Version) -> Option<u64> {
     changed.then(|| seen.appended_beyond.unwrap_or(before.size))
 }
 
-/// Replaces an operation's staged file by: what is in the tree now, plus what the transaction
-/// appended beyond the first `len` bytes.
-fn merge(
+/// A file to which both sides have appended.
+struct Appended {
+    ours: OwnedFd,
+    ours_len: u64,
+    theirs: OwnedFd,
+    target: EntryRef,
+}
+
+/// Looks whether both sides have only appended to a file that had `len` bytes before.
+fn only_appended(
     tx: &Transaction,
     plan: &Plan,
     roots: &Roots,
-    op: &mut Op,
+    op: &Op,
     len: u64,
-    slot: StorePath,
-) -> Result<()> {
+) -> Result<Appended> {
     let path = plan.before_path(op);
     let io = |step, e| Error::io(step, path::from_bytes(&path), std::io::Error::from(e));
     let target = before(plan, roots, op)?;
-    let ours = staged_now(tx, roots, op)
-        .and_then(|e| publish::open_past_mode(&e, OFlags::RDONLY))
-        .map_err(|e| io("reading the new", e))?;
+    let own = staged_now(tx, roots, op).map_err(|e| io("reading the new", e))?;
+    let ours =
+        publish::open_past_mode(&own, OFlags::RDONLY).map_err(|e| io("reading the new", e))?;
     let (theirs, _) = open_base(plan, op, &target)?;
     let size = |fd: &OwnedFd| sys::size(fd);
     let ours_len = size(&ours).map_err(|e| io("reading", e))?;
@@ -244,9 +266,64 @@ fn merge(
     let common = ours_len >= len
         && theirs_len >= len
         && same_bytes(&file(&ours)?, &file(&theirs)?, len).map_err(|e| io("comparing", e))?;
+    let now = || target.look().ok().flatten();
     if !common {
-        return Err(conflict(&path, ConflictKind::NotOnlyAppended, target.look().ok().flatten()));
+        return Err(conflict(&path, ConflictKind::NotOnlyAppended, now()));
     }
+    // Whose they are can't be told. (A write takes capabilities away.)
+    let xattrs = |end: &EntryRef| -> std::result::Result<Vec<_>, Errno> {
+        let mut all = sys::xattrs(&sys::entry_path(end.dir.as_fd(), &end.name))?;
+        all.retain(|(name, _)| {
+            !crate::changeset::is_overlay_xattr(name) && name != b"security.capability"
+        });
+        all.sort();
+        Ok(all)
+    };
+    let (old, new) = (xattrs(&target), xattrs(&own));
+    if old.map_err(|e| io("reading the attributes of", e))?
+        != new.map_err(|e| io("reading the attributes of", e))?
+    {
+        return Err(conflict(&path, ConflictKind::ExtendedAttributes, now()));
+    }
+    Ok(Appended { ours, ours_len, theirs, target })
+}
+
+/// Looks whether every append could be merged, as [`stage`] does.
+///
+/// # Errors
+/// [`Error::Conflict`] if one can't; [`Error::Io`] with step and path.
+pub(super) fn check_appends(
+    tx: &Transaction,
+    plan: &Plan,
+    roots: &Roots,
+    reads: &ReadSet,
+) -> Result<()> {
+    for op in &plan.ops {
+        if let Some(base) = op.base
+            && let Some(seen) = reads.get(&plan.before_path(op))
+            && let Some(len) = appended_beyond(seen, &base)
+            && matches!(op.does, Does::Exchange { .. } | Does::Data(_))
+        {
+            only_appended(tx, plan, roots, op, len)?;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces an operation's staged file by: what is in the tree now, plus what the transaction
+/// appended beyond the first `len` bytes.
+fn merge(
+    tx: &Transaction,
+    plan: &Plan,
+    roots: &Roots,
+    op: &mut Op,
+    len: u64,
+    slot: StorePath,
+) -> Result<()> {
+    let Appended { ours, ours_len, theirs, target } = only_appended(tx, plan, roots, op, len)?;
+    let path = plan.before_path(op);
+    let io = |step, e| Error::io(step, path::from_bytes(&path), std::io::Error::from(e));
+    let size = |fd: &OwnedFd| sys::size(fd);
     let end = roots.new_slot_at(op.layer, &slot).map_err(|e| io("staging", e))?;
     // By its name it may be another one by now: what is copied is what is replaced.
     let (_, before) = open_base(plan, op, &target)?;

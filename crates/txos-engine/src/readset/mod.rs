@@ -88,6 +88,12 @@ impl Observation {
         Facets(self.facets)
     }
 
+    /// Whether its extended attributes were seen: they are compared.
+    #[must_use]
+    pub fn has_seen_xattrs(&self) -> bool {
+        self.xattrs.is_some()
+    }
+
     /// Notes facets that were seen. Those that were seen by now.
     fn add(&mut self, facets: Facets) -> Facets {
         self.facets |= facets.0;

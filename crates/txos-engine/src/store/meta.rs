@@ -10,8 +10,9 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::id::TxId;
+use crate::object::FileKind;
 use crate::rights;
-use crate::version::Stamp;
+use crate::version::{Stamp, Version};
 
 /// Where a transaction is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +125,14 @@ pub struct Meta {
     /// A part of this pending transaction that is being committed on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub splitting: Option<TxId>,
+    /// Directories in which the part that is being committed changes names, as they were before, if nobody else had changed them since
+    /// the transaction began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found_by_own: Vec<Version>,
+    /// Directories as publishes of this pending transaction have left them, of a part or undone, that nobody else had changed since
+    /// it began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_by_own: Vec<Version>,
     /// What its commands changed, one layer each, while it is pending, and which they were, after that.
     #[serde(default, skip_serializing_if = "Stack::is_empty")]
     pub stack: Stack,
@@ -158,6 +167,25 @@ fn is_nothing(path: &std::path::Path) -> bool {
 }
 
 impl Meta {
+    /// Whether others may have changed an object since the transaction began. Stamps of coarse clocks lag by up to their grain.
+    pub(crate) fn may_be_changed(&self, version: &Version) -> bool {
+        version.ctime.as_ns() + version.grain_ns() >= self.begun.as_ns()
+    }
+
+    /// Whether others may have changed a directory since overlayfs copied it. That was some milliseconds after the transaction began, as
+    /// long as it takes to mount the overlay and to start the command: more than a clock's grain.
+    pub(crate) fn may_be_changed_dir(&self, version: &Version) -> bool {
+        version.ctime.as_ns() >= self.begun.as_ns() && !self.left_by_own.contains(version)
+    }
+
+    /// A publish of its own has left a directory with another version than it had.
+    pub(crate) fn has_left(&mut self, before: &Version, now: &Version) {
+        let is_dir = before.kind() == FileKind::Dir;
+        if is_dir && before.same_attributes(now) && !self.may_be_changed_dir(before) {
+            self.left_by_own.push(*now);
+        }
+    }
+
     /// The format that can say what this record says.
     pub(crate) fn format_needed(&self) -> u32 {
         let pending = matches!(self.state, State::Active | State::Pending);

@@ -232,6 +232,8 @@ impl Home {
             reverts_part: false,
             parts_reverted_by: Vec::new(),
             splitting: None,
+            found_by_own: Vec::new(),
+            left_by_own: Vec::new(),
             stack: super::Stack::default(),
             inside: Vec::new(),
             before: None,

@@ -327,3 +327,84 @@ fn a_commit_can_be_tried() {
     let _ = lab.txos(snapshot).run().expect(75);
     assert_eq!(lab.read("written"), "theirs\n");
 }
+
+/// overlayfs copies a directory with its attributes when something in it is changed. What others change of those meanwhile is no
+/// change of the command's.
+#[test]
+fn attributes_that_others_have_given_a_directory_stay() {
+    let others = ["chmod 711 d", "chown 7:8 d", "setfattr -n user.o -v 1 d", "chmod 3777 d"];
+    for change in others {
+        for command in ["echo n > d/n", "mkdir d/e", "rm d/x", "mv d/x d/y", "touch d/x"] {
+            let lab = Lab::new();
+            let _ = lab.native("mkdir d; echo x > d/x");
+            let done = lab.script(&["--view", "overlay", "--keep", "-q"], command).run().expect(0);
+            let id = done.stderr.trim().to_owned();
+            let _ = lab.native(change);
+            let before = lab.native("stat -c '%a %u:%g' d; getfattr -d d").text();
+            let _ = lab.txos(["commit", "--dry-run", &id]).run().expect(75);
+            let done = lab.txos(["commit", &id]).run().expect(75);
+            let _ = done.says("/d: it was changed after the transaction began");
+            assert_eq!(
+                lab.native("stat -c '%a %u:%g' d; getfattr -d d").text(),
+                before,
+                "{change}, {command}"
+            );
+            let _ = lab.txos(["abort", &id]).run().expect(0);
+        }
+    }
+}
+
+/// The command's own change of a directory is committed beside names of others, in parts as well.
+#[test]
+fn attributes_that_the_command_has_given_a_directory_are_committed() {
+    let lab = Lab::new();
+    let script = "chmod 711 d; setfattr -n user.own -v 1 d; echo n > d/n; echo m > d/m";
+    let keep = || {
+        let _ = lab.native("rm -rf d; mkdir -m 755 d");
+        let done = lab.script(&["--view", "overlay", "--keep", "-q"], script).run().expect(0);
+        done.stderr.trim().to_owned()
+    };
+    let is_committed = || {
+        assert_eq!(
+            lab.native("stat -c %a d; getfattr --only-values -n user.own d; ls d").text(),
+            "711\n1m\nn\n"
+        );
+    };
+    let id = keep();
+    let _ = lab.txos(["commit", &id]).run().expect(0);
+    is_committed();
+    let id = keep();
+    let _ = lab.txos(["commit", &id, "d/n"]).run().expect(0);
+    assert_eq!(lab.native("stat -c %a d; ls d").text(), "755\nn\n");
+    let _ = lab.txos(["commit", "@"]).run().expect(0);
+    is_committed();
+}
+
+#[test]
+fn an_append_is_merged_with_appends_only() {
+    let lab = Lab::new();
+    for (change, status) in [
+        ("echo b >> x", 0),
+        ("echo b > x", 75),
+        ("truncate -s 0 x", 75),
+        ("echo b >> x; setfattr -n user.o -v 1 x", 75),
+        ("setfattr -n user.o -v 1 x", 75),
+    ] {
+        let _ = lab.native("rm -f x; echo a > x");
+        let done =
+            lab.script(&["--view", "overlay", "--keep", "-q"], "echo c >> x").run().expect(0);
+        let id = done.stderr.trim().to_owned();
+        let _ = lab.native(change);
+        let before = lab.native("cat x; getfattr -d x").text();
+        let _ = lab.txos(["commit", "--dry-run", &id]).run().expect(status);
+        assert_eq!(lab.native("cat x; getfattr -d x").text(), before, "{change}");
+        let _ = lab.txos(["commit", &id]).run().expect(status);
+        match status {
+            0 => assert_eq!(lab.native("cat x").text(), "a\nb\nc\n"),
+            _ => {
+                assert_eq!(lab.native("cat x; getfattr -d x").text(), before, "{change}");
+                let _ = lab.txos(["abort", &id]).run().expect(0);
+            }
+        }
+    }
+}
