@@ -27,7 +27,7 @@ const SESSION: &str = "TXOS_SESSION";
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 /// With which a hook ends so that the tool does not run the command: any other status would let it run
 /// without a transaction.
-const BLOCKED: u8 = 2;
+pub const BLOCKED: u8 = 2;
 
 /// Does what was asked for.
 pub fn agent(app: &App, action: &AgentAction) -> Result<u8, Failure> {

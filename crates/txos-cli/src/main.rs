@@ -107,7 +107,12 @@ fn main() -> ExitCode {
                 shown if shown == plain => drop(error.print()),
                 shown => eprint!("{shown}"),
             }
-            return ExitCode::from(if error.use_stderr() { FAILED } else { 0 });
+            let is_hook = std::env::args_os().skip(1).take(2).eq(["agent", "hook"]);
+            return ExitCode::from(match error.use_stderr() {
+                true if is_hook => agent::BLOCKED,
+                true => FAILED,
+                false => 0,
+            });
         }
     };
     txos_engine::sys_owner::allow();

@@ -46,6 +46,25 @@ impl Bounded {
         self.tail.extend(rest);
     }
 
+    /// Whether there was more than so many bytes.
+    pub fn is_longer_than(&self, bytes: usize) -> bool {
+        self.total > bytes as u64
+    }
+
+    /// Its first bytes, as many as `limit` at most, if it has more: a character that the limit would cut is not among them, so that
+    /// the next page begins with it.
+    pub fn page(mut self, limit: usize) -> Text {
+        if self.total <= limit as u64 {
+            return self.text();
+        }
+        self.head.extend_from_slice(self.tail.make_contiguous());
+        let page = self.head.get(..limit).unwrap_or(&self.head);
+        // One that is longer than the limit is given in part.
+        let page = Some(whole_end(page)).filter(|page| !page.is_empty()).unwrap_or(page);
+        let (text, lossy) = lossy(page);
+        Text { text, bytes: page.len() as u64, left_out: 0, lossy }
+    }
+
     /// The text.
     pub fn text(mut self) -> Text {
         let kept = (self.head.len() + self.tail.len()) as u64;
@@ -108,6 +127,21 @@ pub async fn read(mut from: impl AsyncRead + Unpin, into: &mut Bounded) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_end_between_characters() {
+        let page = |bytes: &[u8], limit| {
+            let mut all = Bounded::new(2 * (limit + 1));
+            all.push(bytes);
+            let Text { text, bytes, lossy, .. } = all.page(limit);
+            (text, bytes, lossy)
+        };
+        assert_eq!(page("aü".as_bytes(), 3), ("aü".into(), 3, false));
+        assert_eq!(page("aüb".as_bytes(), 2), ("a".into(), 1, false));
+        assert_eq!(page("aüb".as_bytes(), 3), ("aü".into(), 3, false));
+        assert_eq!(page("üb".as_bytes(), 1), ("\u{fffd}".into(), 1, true));
+        assert_eq!(page(b"a\xffbc", 3), ("a\u{fffd}b".into(), 3, true));
+    }
 
     fn captured(bound: usize, chunks: &[&[u8]]) -> Text {
         let mut bounded = Bounded::new(bound);

@@ -14,7 +14,6 @@ use crate::answers::{
     BeginArgs, Begun, Changes, Content, Decided, DiffArgs, DiffFormat, Difference, Moved, NoArgs,
     Ran, ReadArgs, RevertArgs, Review, RunArgs, ShowArgs, Status, UndoArgs,
 };
-use crate::capture::Text;
 use crate::documents::{List, Live, Report, Shown, Transaction};
 use crate::policy::{Decider, OnFailure, Policy, Versioned};
 use crate::summary;
@@ -246,21 +245,22 @@ impl Server {
         let limit = args.limit.unwrap_or(most).clamp(1, most);
         let path = self.path(&args.path);
         // One byte more tells whether it ends there. A look is no layer, so it ends as if it had failed.
-        let script = "test ! -d \"$1\" || { echo \"$1: it is a directory\" >&2; exit 1; }\n\
-                      test -r \"$1\" || { echo \"$1: it is not there, or can't be read\" >&2; exit 1; }\n\
+        let script = "fail() { printf '%s: %s\\n' \"$1\" \"$2\" >&2; exit 1; }\n\
+                      test ! -d \"$1\" || fail \"$1\" 'it is a directory'\n\
+                      test ! -p \"$1\" || fail \"$1\" 'it is a FIFO, which would be waited for'\n\
+                      test -r \"$1\" || fail \"$1\" \"it is not there, or can't be read\"\n\
                       tail -c \"+$2\" -- \"$1\" | head -c \"$3\"\nexit 3";
         let (from, upto) = ((args.offset.saturating_add(1)).to_string(), (limit + 1).to_string());
         let words = ["/bin/sh", "-c", script, "sh"].map(Into::into).into_iter();
         let words = words.chain([path.clone().into(), from.into(), upto.into()]);
         let mut call = self.exec(&id, OnFailure::Discard, None, words);
-        call.bound = 2 * (limit + 1);
+        (call.bound, call.page) = (2 * (limit + 1), Some(limit));
         let mut ended = self.start(call, &cancelled).await?;
         if ended.status == LOOKED {
             ended.status = 0;
         }
         let ended = succeeded(ended)?;
-        let end = ended.stdout.bytes <= limit as u64;
-        let content = if end { ended.stdout } else { shortened(ended.stdout, limit) };
+        let (content, end) = (ended.stdout, !ended.more);
         Ok(Json(Content { path: path.display().to_string(), offset: args.offset, content, end }))
     }
 
@@ -317,7 +317,11 @@ impl Server {
         let ended = self.start(call, &cancelled).await?;
         let report = report_of(&ended)?;
         if report.exit_status != 0 {
-            return Err(refused(&report, &ended, &id));
+            let advice = format!(
+                "look at the paths with `read`, and `abort` and do it again in a new transaction; {id} stays as it is \
+                 until then"
+            );
+            return Err(refused(&report, &ended, &advice));
         }
         *session = Session::default();
         Ok(Json(Decided {
@@ -366,7 +370,11 @@ impl Server {
         let ended = self.start(call, &cancelled).await?;
         let report = report_of(&ended)?;
         if report.exit_status != 0 {
-            return Err(refused(&report, &ended, &id));
+            let advice = format!(
+                "nothing was reverted: others have changed the paths since; a person can leave those out (`txos revert \
+                 --skip-changed {id}`)"
+            );
+            return Err(refused(&report, &ended, &advice));
         }
         Ok(Json(Decided {
             id: report.id.unwrap_or(id),
@@ -744,16 +752,13 @@ fn said(report: &Report, ended: &Ended) -> String {
     ours.collect::<Vec<_>>().join("; ")
 }
 
-fn refused(report: &Report, ended: &Ended, id: &str) -> Failure {
+/// Why it was not done. `advice`: what to do about a conflict.
+fn refused(report: &Report, ended: &Ended, advice: &str) -> Failure {
     let said = said(report, ended);
-    let advice = match report.outcome.as_str() {
-        "conflict" => format!(
-            "; look at the paths with `read`, and `abort` and do it again in a new transaction; {id} stays \
-             as it is until then"
-        ),
-        _ => String::new(),
-    };
-    format!("{said}{advice}")
+    match report.outcome.as_str() {
+        "conflict" => format!("{said}\n{advice}"),
+        _ => said,
+    }
 }
 
 fn succeeded(ended: Ended) -> Result<Ended, Failure> {
@@ -775,14 +780,4 @@ fn person(why: &str, id: &str) -> Decided {
         message: Some(format!("{why}; nothing is published, and {id} stays pending")),
         commands: summary::commands(id),
     }
-}
-
-/// The first bytes of a text of which there was one byte more.
-fn shortened(text: Text, limit: usize) -> Text {
-    let mut end = limit.min(text.text.len());
-    while !text.text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let kept = text.text.get(..end).unwrap_or_default().to_owned();
-    Text { bytes: limit as u64, text: kept, left_out: 0, lossy: text.lossy }
 }

@@ -57,6 +57,8 @@ pub struct Call {
     pub directory: PathBuf,
     /// The most of each of its outputs that is kept.
     pub bound: usize,
+    /// Of what goes to standard output, so many bytes at most are wanted, from its beginning.
+    pub page: Option<usize>,
     /// How long it may take.
     pub time: Option<Duration>,
     /// Whether it is let end whatever happens: what publishes is not stopped half way.
@@ -70,6 +72,8 @@ pub struct Ended {
     pub status: i32,
     /// Standard output.
     pub stdout: Text,
+    /// Whether there was more than the page that was asked for.
+    pub more: bool,
     /// Standard error, with what txos itself said.
     pub stderr: Text,
     /// What it reported; empty if it was killed.
@@ -165,9 +169,14 @@ impl Txos {
         drop(reading);
         use std::os::unix::process::ExitStatusExt;
         let status = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(-1);
+        let more = call.page.is_some_and(|limit| stdout.is_longer_than(limit));
         Ok(Ended {
             status,
-            stdout: stdout.text(),
+            more,
+            stdout: match call.page {
+                Some(limit) => stdout.page(limit),
+                None => stdout.text(),
+            },
             stderr: stderr.text(),
             report: contents(report)?,
             stopped,

@@ -35,6 +35,9 @@ fn what_is_no_request_is_passed_over_or_refused() {
     agent.fails("begin", json!({}), &["open already", "abort"]);
     agent.fails("read", json!({"path": "nowhere"}), &["nowhere"]);
     agent.fails("read", json!({"path": "."}), &["directory"]);
+    agent.fails("read", json!({"path": "no\\c\\101such"}), &["no\\c\\101such: it is not there"]);
+    let _ = agent.runs("mkfifo fifo");
+    agent.fails("read", json!({"path": "fifo"}), &["fifo: it is a FIFO"]);
     assert_eq!(agent.does("read", json!({"path": "x"}))["content"]["text"], "x\n");
     assert_eq!(agent.does("abort", json!({}))["outcome"], "aborted");
     assert_eq!(agent.hang_up(), Some(0));
@@ -70,6 +73,20 @@ fn whatever_a_command_prints_is_bounded_and_text() {
         }
     }
     assert_eq!(all, (1..=1000).map(|n| format!("{n}\n")).collect::<String>());
+    // No character is lost between two parts.
+    let _ = agent.runs("printf 'a\\303\\274\\303\\274\\303\\274' > umlauts");
+    let (mut all, mut offset) = (String::new(), 0);
+    loop {
+        let part = agent.does("read", json!({"path": "umlauts", "offset": offset, "limit": 4}));
+        let content = &part["content"];
+        assert_eq!(content["lossy"], json!(false), "{part}");
+        all.push_str(content["text"].as_str().unwrap());
+        offset += content["bytes"].as_u64().unwrap();
+        if part["end"] == true {
+            break;
+        }
+    }
+    assert_eq!(all, "aüüü");
     assert!(agent.does("diff", json!({}))["diff"]["left_out"].as_u64().unwrap() > 0);
 }
 

@@ -100,6 +100,16 @@ fn asked(lab: &Lab, tool: &str, question: &[u8]) -> (i32, String, String) {
     (hook.code(), hook.text(), hook.stderr)
 }
 
+/// Tools run a command past the transaction after any other status.
+#[test]
+fn a_hook_that_is_called_wrongly_blocks() {
+    let lab = Lab::in_memory();
+    for words in [&["claud-code"][..], &["claude-code", "--no-such"], &[]] {
+        let done = lab.txos(["agent", "hook"]).args(words).input(b"{}").run().expect(2);
+        assert!(done.stderr.contains("error"), "{done:?}");
+    }
+}
+
 #[test]
 fn a_command_that_a_hook_has_rewritten_runs_in_the_transaction() {
     let lab = Lab::in_memory();
