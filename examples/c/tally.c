@@ -3,7 +3,7 @@
  *     cc -pthread -o tally tally.c $(txos config --cflags --libs)
  *     ./tally ROUNDS
  *
- * Each round adds one to a number in memory and to that in the file "tally". A thread takes the mutex before it begins
+ * Each round adds one to a number in memory and to that in the file "total". A thread takes the mutex before it begins
  * and gives it back after the end, so none sees the memory of a round that is aborted. */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,10 +17,10 @@ static void *add(void *rounds)
 {
     pthread_mutex_lock(&mutex);
     long all = 0, attempt = sys_xbegin(TX_RESTART);
-    FILE *file = attempt < 0 ? NULL : fopen("tally", "r+");
+    FILE *file = attempt < 0 ? NULL : fopen("total", "r+");
     if (!file || fscanf(file, "%ld", &all) > 1 || fseek(file, 0, SEEK_SET) != 0 ||
         fprintf(file, "%ld\n", all + 1) < 0 || fclose(file) != 0 || sys_xend() == -1)
-        perror("tally"), exit(1);
+        perror("total"), exit(1);
     here++;
     pthread_mutex_unlock(&mutex);
     return --*(long *)rounds > 0 ? add(rounds) : NULL;

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)] // C calls them
 
 use std::ffi::{CStr, c_char, c_int, c_long};
-use std::io::Write;
 use std::sync::atomic::AtomicI32;
 
 use super::dispatch;
@@ -23,12 +22,7 @@ pub fn fail(errno: i32) -> i32 {
     -1
 }
 
-/// Says something on standard error.
-pub fn tell(message: &str) {
-    // One call, so that nobody's output gets in between; and it can't be told if that fails.
-    let line = format!("txos: {message}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
+pub use crate::tx::messages::say as tell;
 
 /// A system call of the program that came without a trap. The answer is as the kernel's.
 pub fn call(tls: &Tls, call: &Call) -> i64 {

@@ -530,7 +530,8 @@ fn one_turn(
         return Done::Next(Next::Answer(-i64::from(libc::ECANCELED)));
     };
     let again = session.member.as_ref().is_some_and(|member| member.again);
-    if session.tx.is_none() && again && session.restarts() {
+    // The C library sets handlers while it has locks of its own: `system` would keep them for ever.
+    if session.tx.is_none() && again && session.restarts() && class != Class::Action {
         return Done::Next(Next::Again);
     }
     let step = match session.tx.as_mut() {

@@ -17,8 +17,8 @@ use super::session::{self, Session};
 use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
 use super::{alloc, interrupted, signals};
 use crate::raw::syscall;
-use crate::tx::shared;
 use crate::tx::succession::Succession;
+use crate::tx::{messages, shared};
 
 /// The runtime's stack: what a commit with long paths needs, several times over. Only what is
 /// touched takes memory.
@@ -302,6 +302,7 @@ pub fn after_fork(tls: &Tls) {
     tls.abort_if.set(null());
     session::forget_paused();
     shared::after_fork();
+    messages::after_fork();
     host::after_fork();
     joining::after_fork();
     memory::after_fork();
@@ -324,6 +325,7 @@ pub fn after_fork_of_member(tls: &Tls) {
     tls.armed.set(0);
     session::forget_paused();
     shared::after_fork();
+    messages::after_fork();
     host::after_fork();
     joining::after_fork();
     memory::after_fork();

@@ -337,6 +337,9 @@ impl Tx {
             return Err(Errno::PERM);
         }
         self.touch_write(id)?;
+        if self.tree.nodes[id].kind() == FileKind::File {
+            self.drop_capabilities(id)?;
+        }
         let node = &mut self.tree.nodes[id];
         let mut mode = node.stat.mode;
         if node.kind() != FileKind::Dir && node.kind() != FileKind::Symlink {

@@ -196,6 +196,11 @@ impl Tx {
             nonblock: joint && self.how.flags & flags::NONBLOCK != 0,
             ..Options::default()
         };
+        // From before the validation until all is there.
+        let _locks = match outcome {
+            Outcome::Nothing => Vec::new(),
+            _ => self.retake_locks()?,
+        };
         let points: Vec<&[u8]> = self.copies.layers.iter().map(|layer| &layer.point[..]).collect();
         txos_engine::commit::copy_up(&points, &mut deltas, &mut self.locks.reads);
         match Route::of(outcome, promises) {

@@ -296,6 +296,7 @@ impl Tx {
     }
 
     fn copy_whole(&mut self, id: Id, empty: bool) -> Sys<()> {
+        self.before_change_from_before(id)?;
         self.touch_write(id)?;
         if !empty {
             self.touch_data(id)?;
@@ -492,6 +493,7 @@ impl Tx {
     /// Makes a page private; its old bytes are fetched unless all of it is overwritten.
     fn private_page(&mut self, id: Id, number: u64, whole: bool) -> Sys<()> {
         if matches!(self.tree.nodes[id].data, Data::Stable) {
+            self.before_change_from_before(id)?;
             self.drop_capabilities(id)?;
             self.take_back(id)?;
             let size = self.tree.nodes[id].stat.size;
@@ -662,7 +664,7 @@ impl Tx {
 
     /// What a program is given by its file goes with the first byte that is written to it. (Of a private copy the kernel
     /// itself takes it.)
-    fn drop_capabilities(&mut self, id: Id) -> Sys<()> {
+    pub(super) fn drop_capabilities(&mut self, id: Id) -> Sys<()> {
         let node = &self.tree.nodes[id];
         let known = node.xattrs.as_ref().map(|xattrs| xattrs.contains_key(CAPABILITY));
         let has = match (known, &node.stable) {

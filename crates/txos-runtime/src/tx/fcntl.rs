@@ -1,6 +1,8 @@
 //! What is done to descriptors: fcntl, ioctl, locks, working directory, polling.
 #![allow(unsafe_code)] // calls with numbers and sets of the kernel's for the program's
 
+use std::time::{Duration, Instant};
+
 use txos_engine::object::FileKind;
 
 use super::Tx;
@@ -12,9 +14,13 @@ use super::files::{Descriptor, File, OpenFile};
 use super::kernel::{self, Errno, FICLONERANGE, OwnedFd, Setting, Sys};
 use super::perm::mask;
 use super::put_back::{setting_of_command, setting_of_request};
+use super::retaken::{Lock, PATIENCE};
 use super::tree::ShadowTree;
 use crate::call::{Call, while_waiting};
 use crate::user::UserPtr;
+
+/// Between two looks whether an outsider's lock is gone.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 impl Tx {
     /// `fcntl(2)`.
@@ -175,8 +181,24 @@ impl Tx {
             arg.write(probe)?;
             return Ok(0);
         }
-        if i32::from(probe.l_type) != libc::F_UNLCK {
-            return Err(Errno::AGAIN);
+        let since = Instant::now();
+        while i32::from(probe.l_type) != libc::F_UNLCK {
+            // Another transaction's, for the time of its commit, is one of an open file: of no process.
+            let may_be_a_commits = probe.l_pid == -1 && since.elapsed() < PATIENCE;
+            if command != libc::F_SETLKW && !may_be_a_commits {
+                return Err(Errno::AGAIN);
+            }
+            while_waiting(|| kernel::sleep(BETWEEN_LOOKS))?;
+            self.check_doom();
+            if self.doom.is_some() {
+                return Err(super::acquire::DOOMED);
+            }
+            probe = lock;
+            kernel::lock_in_the_way(real, &mut probe)?;
+        }
+        if kind == libc::F_WRLCK {
+            self.locks_mapped(id);
+            self.has_locked_bytes(number, id, lock);
         }
         self.note_record_lock(number, lock);
         Ok(0)
@@ -233,7 +255,15 @@ impl Tx {
         let mode = operation & !libc::LOCK_NB;
         let open = self.fds.get_mut(file);
         match done {
-            Ok(_) => open.lock = if mode == libc::LOCK_UN { 0 } else { mode },
+            Ok(_) => {
+                open.lock = if mode == libc::LOCK_UN { 0 } else { mode };
+                if mode == libc::LOCK_EX
+                    && let Some(id) = open.node
+                {
+                    self.has_locked(id, Lock::File);
+                }
+                return done;
+            }
             // Another kind of lock is given up first.
             Err(Errno::AGAIN | Errno::INTR) if mode != open.lock => open.lock = 0,
             Err(_) => {}

@@ -116,8 +116,8 @@ impl Tx {
             Data::Stable | Data::Pages(_) => return None,
         };
         let kept = libc::O_ACCMODE | libc::O_APPEND | libc::O_PATH;
-        let as_opened =
-            kernel::status_flags(real).is_ok_and(|now| now & kept == flags & kept) && flags & libc::O_PATH == 0;
+        let as_opened = kernel::status_flags(real).is_ok_and(|now| now & kept == flags & kept)
+            && flags & libc::O_PATH == 0;
         if before || lock.is_some() || node.kind() != FileKind::File || !as_opened {
             return None;
         }

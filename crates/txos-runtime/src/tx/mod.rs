@@ -59,6 +59,8 @@ pub mod kernel;
 pub mod lending;
 mod libraries;
 mod list;
+mod mapped;
+pub mod messages;
 mod names;
 pub mod node;
 mod open;
@@ -69,6 +71,7 @@ mod perm;
 mod pipes;
 mod put_back;
 pub mod received;
+mod retaken;
 mod settings;
 pub mod shared;
 mod single_call;
@@ -249,7 +252,11 @@ pub struct Tx {
     lending: lending::Lending,
     held: held::Held,
     doom: Option<Failure>,
+    /// Unless it is a command's. The last field: what is told of its end comes first.
+    _running: Option<messages::Running>,
 }
+
+pub use messages::say;
 
 /// The present, as file systems stamp it.
 #[must_use]
@@ -271,12 +278,6 @@ fn not_before(last: Stamp, now: Stamp) -> Stamp {
     if (0..TICK_NS).contains(&ahead) { last } else { now }
 }
 
-/// Tells the user something, past everything.
-pub fn say(text: &str) {
-    let line = format!("txos: {text}\n");
-    let _ = kernel::write(2, line.as_bytes());
-}
-
 impl Tx {
     /// Begins one.
     ///
@@ -295,7 +296,9 @@ impl Tx {
         }
         txos_engine::sys::keep_descriptors_above(kernel::high_base());
         shared::be_in_order()?;
+        let is_programs = how.flags & flags::COMMAND == 0;
         let mut tx = Box::new(Tx {
+            _running: is_programs.then(messages::Running::begins),
             ways: ways::Ways::new(how.flags),
             how,
             tree: tree::ShadowTree::default(),

@@ -19,6 +19,10 @@ pub struct Locks {
     pub again: Option<RetryHistory>,
     /// There is no realm.
     pub alone: bool,
+    /// Locks to write that it has had ([`super::retaken`]).
+    pub taken: Vec<(usize, super::retaken::Lock)>,
+    /// A file with a record lock that is mapped since before ([`super::mapped`]).
+    pub mapped: Option<Vec<u8>>,
     /// How many calls there were.
     pub calls: u64,
 }
@@ -26,7 +30,15 @@ pub struct Locks {
 impl Default for Locks {
     fn default() -> Locks {
         let reads = ReadSet::new(Coverage::default());
-        Locks { reads, handle: None, again: None, alone: false, calls: 0 }
+        Locks {
+            reads,
+            handle: None,
+            again: None,
+            alone: false,
+            taken: Vec::new(),
+            mapped: None,
+            calls: 0,
+        }
     }
 }
 

@@ -360,3 +360,21 @@ fn what_can_not_be_merged_is_named_and_nothing_done() {
     );
     lab.expect_clean();
 }
+
+/// A change of owner takes capabilities away, in the library's view as natively; the revert gives them back.
+#[test]
+fn a_revert_of_a_change_of_owner_gives_capabilities_back() {
+    for view in ["library", "overlay"] {
+        let lab = Lab::new();
+        let capability = "0x0100000200200000000000000000000000000000";
+        let show = "stat -c %u:%g f; getfattr -d -m security.capability -e hex f";
+        let _ = lab.native(&format!("echo x > f; setfattr -n security.capability -v {capability} f"));
+        let before = lab.native(show).text();
+        assert!(before.contains(capability), "{before}");
+        let _ = lab.script(&["--view", view, "--name", "owner"], "chown 4:5 f").run().expect(0);
+        let between = lab.native(show).text();
+        assert!(between.contains("4:5") && !between.contains(capability), "{view}: {between}");
+        let _ = lab.txos(["revert", "owner"]).run().expect(0);
+        assert_eq!(lab.native(show).text(), before, "{view}");
+    }
+}

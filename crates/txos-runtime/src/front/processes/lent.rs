@@ -57,8 +57,8 @@ impl Link {
 
     /// The transaction's own open file is here for a number, which has a placeholder.
     pub(super) fn take_loan(&mut self, number: i32, fd: i32, stable: bool) {
-        let moved = kernel::close_on_exec(number)
-            .and_then(|cloexec| kernel::dup3(fd, number, cloexec));
+        let moved =
+            kernel::close_on_exec(number).and_then(|cloexec| kernel::dup3(fd, number, cloexec));
         kernel::close(fd);
         if moved.is_ok() {
             self.lent.insert(number, stable);

@@ -337,6 +337,17 @@ pub fn lock_in_the_way(fd: i32, lock: &mut libc::flock) -> Sys<()> {
     unsafe { sys!(SYS_fcntl, fd, libc::F_GETLK, std::ptr::from_mut(lock)) }.map(drop)
 }
 
+/// `nanosleep(2)`.
+///
+/// # Errors
+/// EINTR.
+pub fn sleep(time: std::time::Duration) -> Sys<()> {
+    let time =
+        libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    // SAFETY: the kernel reads the time.
+    unsafe { sys!(SYS_nanosleep, &raw const time, 0) }.map(drop)
+}
+
 /// `flock(2)`.
 ///
 /// # Errors

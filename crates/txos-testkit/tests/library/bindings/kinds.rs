@@ -73,11 +73,11 @@ fn limits_come_with_the_file() {
 fn memory_under_a_mutex_agrees_with_a_file() {
     let lab = Lab::new();
     let program = example(&lab, "tally");
-    std::fs::write(lab.path("tally"), "0\n").unwrap();
+    std::fs::write(lab.path("total"), "0\n").unwrap();
     let both = [10, 15].map(|rounds| in_lab(&lab, &program).arg(rounds.to_string()).start());
     let here = both.map(|run| run.wait().expect(0).text().trim().parse::<u64>().unwrap());
     assert_eq!(here, [40, 60]);
-    assert_eq!(lab.read("tally"), "100\n");
+    assert_eq!(lab.read("total"), "100\n");
 }
 
 #[test]

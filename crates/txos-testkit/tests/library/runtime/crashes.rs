@@ -118,6 +118,27 @@ fn killed_within() {
     }
 }
 
+/// Whoever comes next finishes or undoes it, also with a transaction of a single look at something else.
+#[test]
+fn a_single_look_finds_no_half_of_a_commit() {
+    let mut found = 0;
+    for step in (1..200).step_by(3) {
+        let lab = Lab::in_memory();
+        let _ = lab.native(PREPARE);
+        let done = change(&lab, "commit").env("TXOS_FAULT", format!("kill@{step}")).run();
+        if done.code() == 0 {
+            break;
+        }
+        let halved = Tree::of(lab.tree());
+        let _ = start(&lab, "mapped", Linked::WithLibrary).arg("look").run().expect(0);
+        let seen = Tree::of(lab.tree());
+        let _ = lab.txos(["recover"]).run().expect(0);
+        seen.expect_same(&Tree::of(lab.tree()));
+        found += u32::from(halved != seen);
+    }
+    assert!(found > 0, "no commit was killed half way");
+}
+
 /// Killed at any instant from `sys_xend` on.
 #[test]
 fn killed_at_the_end() {

@@ -101,6 +101,9 @@ static void do_map_keep(void)
     bool writable = chance(60);
     size_t size = 1 + below(3 * 4096);
     int flags = chance(75) ? MAP_SHARED : MAP_PRIVATE;
+    /* What is mapped before a transaction, and shared, it does not change. */
+    if (!is_within(call))
+        flags = MAP_PRIVATE;
     say("map %u: mmap(%d, %zu, %s%s)", i, fd, size, flags == MAP_SHARED ? "shared" : "private",
         writable ? ", writable" : "");
     if (type_of(fd) == S_IFCHR) {
