@@ -368,7 +368,8 @@ fn a_revert_of_a_change_of_owner_gives_capabilities_back() {
         let lab = Lab::new();
         let capability = "0x0100000200200000000000000000000000000000";
         let show = "stat -c %u:%g f; getfattr -d -m security.capability -e hex f";
-        let _ = lab.native(&format!("echo x > f; setfattr -n security.capability -v {capability} f"));
+        let _ =
+            lab.native(&format!("echo x > f; setfattr -n security.capability -v {capability} f"));
         let before = lab.native(show).text();
         assert!(before.contains(capability), "{before}");
         let _ = lab.script(&["--view", view, "--name", "owner"], "chown 4:5 f").run().expect(0);

@@ -229,3 +229,50 @@ fn files_of_a_lower_layer_are_changed_in_place() {
         rustix::mount::unmount(dir, UnmountFlags::DETACH).unwrap();
     }
 }
+
+/// A process has files of the transaction open itself, as others have: offsets, flags and contents are the same for all, over
+/// `fork`, `dup` and another program, and modes are what writes leave of them.
+#[test]
+fn open_files_are_shared_between_processes() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = "
+import mmap, os, subprocess, sys
+def child(f):
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        f(); sys.stdout.flush(); os._exit(0)
+    os.waitpid(pid, 0)
+def at(fd): return os.lseek(fd, 0, os.SEEK_CUR)
+new = os.open('new', os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+os.write(new, b'0123456789')
+child(lambda: (os.write(new, b'child'), os.lseek(new, 2, os.SEEK_SET)))
+print(at(new), os.read(new, 3), os.fstat(new).st_size)
+other = os.dup2(new, 40); more = os.dup(new)
+print(os.read(other, 2), at(new), at(more)); os.close(other)
+subprocess.run(['/bin/sh', '-c', 'echo shell >&7; cat <&7'], pass_fds=[os.dup2(new, 7)])
+print(at(new), os.pread(new, 100, 0))
+log = os.open('log', os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+for n in range(3):
+    os.write(log, b'own\\n'); child(lambda: os.write(log, b'childs\\n')); subprocess.run(['/bin/echo', 'program'], stdout=log)
+print(open('log').read(), os.pwrite(log, b'end', 0))
+try: os.read(log, 1)
+except OSError as e: print(e)
+# Changed by one while another one reads.
+old = os.open('old', os.O_RDONLY); print(os.read(old, 4))
+child(lambda: open('old', 'r+').write('NEW CONTENT THAT IS LONGER'))
+print(os.read(old, 4), at(old), os.pread(old, 100, 0))
+both = os.open('old', os.O_RDWR); os.lseek(both, 3, 0); child(lambda: print(os.read(both, 4)))
+os.ftruncate(both, 5); print(at(both), os.read(both, 9), os.lseek(both, 0, os.SEEK_END))
+os.unlink('new'); os.write(new, b'nameless'); print(os.pread(new, 8, at(new) - 8), os.fstat(new).st_nlink)
+m = mmap.mmap(both, 5, mmap.MAP_PRIVATE); print(m[:]); os.pwrite(both, b'#', 0); m.close()
+# Flags, as one sets them.
+import fcntl
+fcntl.fcntl(both, fcntl.F_SETFL, os.O_APPEND); os.lseek(both, 0, 0); child(lambda: os.write(both, b'appended'))
+print(at(both), open('old').read())
+# What a write takes.
+tool = os.open('tool', os.O_RDWR | os.O_CREAT, 0o755); os.write(tool, b'x'); os.chmod('tool', 0o6755)
+print(oct(os.fstat(tool).st_mode)); os.setegid(1); os.seteuid(1); os.write(tool, b'y'); print(oct(os.fstat(tool).st_mode))
+";
+    says_the_same("echo old content > old; chmod 666 old; chmod 777 .", script);
+}
