@@ -60,7 +60,7 @@ impl Bounded {
         self.head.extend_from_slice(self.tail.make_contiguous());
         let page = self.head.get(..limit).unwrap_or(&self.head);
         // One that is longer than the limit is given in part.
-        let page = Some(whole_end(page)).filter(|page| !page.is_empty()).unwrap_or(page);
+        let page = Some(without_begun(page)).filter(|page| !page.is_empty()).unwrap_or(page);
         let (text, lossy) = lossy(page);
         Text { text, bytes: page.len() as u64, left_out: 0, lossy }
     }
@@ -97,6 +97,19 @@ fn lossy(bytes: &[u8]) -> (String, bool) {
         Ok(text) => (text.to_owned(), false),
         Err(_) => (String::from_utf8_lossy(bytes).into_owned(), true),
     }
+}
+
+/// Without a character that has only begun, whatever is before it.
+fn without_begun(bytes: &[u8]) -> &[u8] {
+    let rest = bytes.iter().rev().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+    let Some(at) = bytes.len().checked_sub(rest + 1) else { return bytes };
+    let wanted = match bytes.get(at) {
+        Some(0xc2..=0xdf) => 2,
+        Some(0xe0..=0xef) => 3,
+        Some(0xf0..=0xf4) => 4,
+        _ => 1,
+    };
+    if wanted > rest + 1 { bytes.get(..at).unwrap_or(bytes) } else { bytes }
 }
 
 /// Without a character that has only begun.
@@ -141,6 +154,8 @@ mod tests {
         assert_eq!(page("aüb".as_bytes(), 3), ("aü".into(), 3, false));
         assert_eq!(page("üb".as_bytes(), 1), ("\u{fffd}".into(), 1, true));
         assert_eq!(page(b"a\xffbc", 3), ("a\u{fffd}b".into(), 3, true));
+        assert_eq!(page("\0\0\0üc".as_bytes(), 4), ("\0\0\0".into(), 3, false));
+        assert_eq!(page(b"\xff\xc3\xbcb", 2), ("\u{fffd}".into(), 1, true));
     }
 
     fn captured(bound: usize, chunks: &[&[u8]]) -> Text {

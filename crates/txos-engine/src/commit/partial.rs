@@ -285,6 +285,11 @@ pub(super) fn commit_part(
         Err(error @ Error::Unfinished { .. }) => return Err(error),
         Err(error) => {
             pending.meta.splitting = None;
+            pending.meta.found_by_own.clear();
+            // Undoing has stored what it has left.
+            if let Ok(stored) = home.meta(pending.id()) {
+                pending.meta.left_by_own = stored.left_by_own;
+            }
             pending.save(options.durable)?;
             home.discard(tx)?;
             return Err(error);

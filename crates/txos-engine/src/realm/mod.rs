@@ -300,8 +300,9 @@ impl Realm {
             // one that is seen to have ended has been counted, and what was counted changes nothing any more.
             let status = status::Status(slot.status.load(Acquire));
             if status.state() == State::Publishing {
-                // Of one whose process is dead, half may be there: whoever meets it finishes or undoes it.
-                if cfg!(loom) || !self.take_over_if_dead(number) {
+                // Of one whose process is dead, half may be there: whoever begins finishes or undoes it. That takes the store's
+                // locks, which one that commits has.
+                if own.is_some() || cfg!(loom) || !self.take_over_if_dead(number) {
                     return None;
                 }
             }

@@ -317,7 +317,6 @@ impl Tx {
         let was_pages = matches!(self.tree.nodes[id].data, Data::Pages(_)) && !empty;
         let changed = self.tree.nodes[id].stat.ctime;
         let place = path.clone();
-        self.take_back(id)?;
         self.tree.nodes[id].data = Data::copy_at(path, layer);
         self.retarget(id)?;
         if was_pages
@@ -495,7 +494,6 @@ impl Tx {
         if matches!(self.tree.nodes[id].data, Data::Stable) {
             self.before_change_from_before(id)?;
             self.drop_capabilities(id)?;
-            self.take_back(id)?;
             let size = self.tree.nodes[id].stat.size;
             self.tree.nodes[id].data = Data::Pages(Box::new(Pages { size, ..Pages::default() }));
         }

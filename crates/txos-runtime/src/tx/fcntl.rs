@@ -168,7 +168,11 @@ impl Tx {
                 self.copy_up(id, false)?;
             }
             let real = self.real(number)?;
-            return call.with_descriptor(0, real).answer_waiting();
+            let answer = call.with_descriptor(0, real).answer_waiting()?;
+            if kind == libc::F_WRLCK && !asks {
+                self.has_locked_bytes(number, id, lock);
+            }
+            return Ok(answer);
         }
         if kind == libc::F_UNLCK && !asks {
             self.note_record_lock(number, lock);
@@ -184,7 +188,9 @@ impl Tx {
         let since = Instant::now();
         while i32::from(probe.l_type) != libc::F_UNLCK {
             // Another transaction's, for the time of its commit, is one of an open file: of no process.
-            let may_be_a_commits = probe.l_pid == -1 && since.elapsed() < PATIENCE;
+            // Other processes' calls don't wait for it.
+            let may_be_a_commits =
+                probe.l_pid == -1 && self.process.space.is_none() && since.elapsed() < PATIENCE;
             if command != libc::F_SETLKW && !may_be_a_commits {
                 return Err(Errno::AGAIN);
             }
@@ -280,6 +286,7 @@ impl Tx {
         const FIOCLEX: u64 = 0x5451;
         const FIONCLEX: u64 = 0x5450;
         const FIONBIO: u64 = 0x5421;
+        const TIOCGPTPEER: u64 = 0x5441;
         let (number, request, other) = (call.int(0), u64::from(call.uint(1)), call.int(2));
         let file = self.file(number)?;
         let open = self.fds.get(file);
@@ -297,6 +304,11 @@ impl Tx {
             {
                 call.pointer(2).write(i32::try_from(bytes).unwrap_or(i32::MAX))?;
                 return Ok(0);
+            }
+            // The other end of a terminal: who waits for its end is to see when it is closed.
+            if request == TIOCGPTPEER {
+                let real = self.real(number)?;
+                return self.fds.new_descriptor(&call.with_descriptor(0, real));
             }
             return match setting_of_request(request) {
                 Some(one) => self.set_at_once(number, &[one], |tx| tx.on_descriptor(call)),

@@ -7,11 +7,12 @@
 //!
 //! The process's mappings are looked at once for each file: from then on its answer is known, and a light transaction pays nothing.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use txos_engine::object::FileId;
 
 use super::kernel::Sys;
+use super::messages::at_last;
 use super::node::Id;
 use super::{Failure, Tx, acquire, flags, reason};
 
@@ -51,16 +52,17 @@ fn in_maps(maps: &[u8], inode: u64, path: &[u8]) -> Mapping {
 }
 
 fn mapping(file: FileId, path: &[u8]) -> Mapping {
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, mapping)) = known().iter().find(|(known, _)| *known == file) {
-        return *mapping;
+    let Some(mut known) = at_last(&KNOWN) else { return Mapping::None };
+    if known.iter().any(|&(known, mapping)| known == file && mapping == Mapping::None) {
+        return Mapping::None;
     }
+    // What was mapped may have been unmapped since.
     let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
     let found = in_maps(&maps, file.ino, path);
-    let mut known = known();
     if known.len() >= KNOWN_MAX {
         known.clear();
     }
+    known.retain(|(known, _)| *known != file);
     known.push((file, found));
     found
 }

@@ -4,7 +4,7 @@
 //! would be an outsider's change, and so a conflict. So from then on it waits until no transaction runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use txos_engine::object::FileId;
 
@@ -33,13 +33,30 @@ impl Drop for Running {
     fn drop(&mut self) {
         // (A child that ends its parent's has none.)
         let less = |running: u32| running.checked_sub(1);
-        if RUNNING.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) != Ok(1) {
-            return;
+        let last = RUNNING.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) == Ok(1);
+        if last
+            && CHANGED.load(Ordering::Acquire)
+            && let Some(mut waiting) = at_last(&WAITING)
+        {
+            CHANGED.store(false, Ordering::Release);
+            let lines = std::mem::take(&mut *waiting);
+            drop(waiting);
+            write(&lines);
         }
-        CHANGED.store(false, Ordering::Release);
-        let lines = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
-        write(&lines);
     }
+}
+
+/// A lock that others have for a moment only. `None`: for ever, it seems: a thread had it that is not in this child.
+pub fn at_last<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    const TRIES: u32 = 10_000;
+    for _ in 0..TRIES {
+        match lock.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
 }
 
 /// In a child: what runs, and what waits, is its parent's.
@@ -63,8 +80,12 @@ pub fn before_change(file: FileId) {
 pub fn say(text: &str) {
     // One call, so that nobody's output gets in between; and it can't be told if that fails.
     let line = format!("txos: {text}\n");
-    if RUNNING.load(Ordering::Acquire) != 0 && CHANGED.load(Ordering::Acquire) {
-        WAITING.lock().unwrap_or_else(PoisonError::into_inner).extend(line.bytes());
+    // Who ends the last transaction looks what waits after it has ended.
+    if CHANGED.load(Ordering::Acquire)
+        && let Some(mut waiting) = at_last(&WAITING)
+        && RUNNING.load(Ordering::Acquire) != 0
+    {
+        waiting.extend(line.bytes());
         return;
     }
     write(line.as_bytes());

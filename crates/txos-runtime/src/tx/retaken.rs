@@ -71,10 +71,28 @@ impl Tx {
         let file = |id: Id| self.tree.nodes[id].stable.as_ref().map(|stable| stable.stat.id);
         let mut wanted = self.locks.taken.clone();
         wanted.sort_by_key(|&(id, lock)| (file(id).map(|id| (id.dev, id.ino)), lock));
+        // One open file for each: its own locks are in nobody's way.
+        let mut last: Option<(Id, i32)> = None;
         for (id, lock) in wanted {
             let node = &self.tree.nodes[id];
             let Some(stable) = node.stable.as_ref().filter(|_| !node.live) else { continue };
             if node.kind() != FileKind::File || lock == Lock::File && self.has_file_locked(id) {
+                continue;
+            }
+            let lost = || Failure {
+                reason: reason::CONFLICT,
+                errno: libc::ECANCELED,
+                what: format!(
+                    "{}: another process has taken the lock under which the transaction has changed it",
+                    String::from_utf8_lossy(&stable.path)
+                ),
+                path: stable.path.clone(),
+                ..Failure::default()
+            };
+            if let Some((_, kind)) = last.filter(|(known, _)| *known == id)
+                && let Some(fd) = held.last()
+            {
+                take(fd, lock, kind).map_err(|_| lost())?;
                 continue;
             }
             let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -94,49 +112,46 @@ impl Tx {
                 Ok(number) => OwnedFd::of(number),
                 Err(_) => continue,
             };
-            match take(&fd, lock, kind) {
-                Ok(true) => held.push(fd),
-                Ok(false) => {}
-                Err(_) => {
-                    return Err(Failure {
-                        reason: reason::CONFLICT,
-                        errno: libc::ECANCELED,
-                        what: format!(
-                            "{}: another process has taken the lock under which the transaction has changed it",
-                            String::from_utf8_lossy(&stable.path)
-                        ),
-                        path: stable.path.clone(),
-                        ..Failure::default()
-                    });
-                }
-            }
+            take(&fd, lock, kind).map_err(|_| lost())?;
+            last = Some((id, kind));
+            held.push(fd);
         }
         Ok(held)
     }
 
-    /// Whether the program still has a file locked by flock(2).
+    /// Whether the program still has a file locked by flock(2): others can't write under a lock of theirs.
     fn has_file_locked(&self, id: Id) -> bool {
-        self.fds.on(id).into_iter().any(|file| self.fds.get(file).lock == libc::LOCK_EX)
+        self.fds.on(id).into_iter().any(|file| self.fds.get(file).lock != 0)
     }
 }
 
-/// Takes a lock. `false`: this process has it by another descriptor.
-fn take(fd: &OwnedFd, lock: Lock, kind: i32) -> Result<bool, Errno> {
+/// Takes a lock, unless this process has it by another descriptor.
+fn take(fd: &OwnedFd, lock: Lock, kind: i32) -> Result<(), Errno> {
+    let at_once = || match lock {
+        Lock::Bytes(from, len) => kernel::lock_bytes_at_once(fd.number(), kind, from, len),
+        Lock::File => kernel::flock(fd.number(), libc::LOCK_EX | libc::LOCK_NB).map(drop),
+    };
     let since = Instant::now();
     loop {
-        let taken = match lock {
-            Lock::Bytes(from, len) => kernel::lock_bytes_at_once(fd.number(), kind, from, len),
-            Lock::File => kernel::flock(fd.number(), libc::LOCK_EX | libc::LOCK_NB).map(drop),
-        };
-        match taken {
-            Ok(()) => return Ok(true),
-            Err(Errno::AGAIN | Errno::ACCESS) if is_own(fd, lock, kind) => return Ok(false),
-            Err(Errno::AGAIN | Errno::ACCESS) if since.elapsed() < PATIENCE => {
+        match at_once() {
+            Err(Errno::AGAIN | Errno::ACCESS) => {
+                // Between the two looks another one's may have gone.
+                if is_own(fd, lock, kind) {
+                    match at_once() {
+                        Err(Errno::AGAIN | Errno::ACCESS) if is_own(fd, lock, kind) => {
+                            return Ok(());
+                        }
+                        Err(Errno::AGAIN | Errno::ACCESS) => {}
+                        _ => return Ok(()),
+                    }
+                }
+                if since.elapsed() >= PATIENCE {
+                    return Err(Errno::AGAIN);
+                }
                 std::thread::sleep(NAP);
             }
-            Err(Errno::AGAIN | Errno::ACCESS) => return Err(Errno::AGAIN),
-            // A file system without such locks.
-            Err(_) => return Ok(false),
+            // Or a file system without such locks.
+            _ => return Ok(()),
         }
     }
 }
@@ -144,7 +159,7 @@ fn take(fd: &OwnedFd, lock: Lock, kind: i32) -> Result<bool, Errno> {
 /// Whether a lock that is in the way is this process's, from before.
 fn is_own(fd: &OwnedFd, lock: Lock, kind: i32) -> bool {
     match lock {
-        // For its own process a record lock is in nobody's way.
+        // For its own process a record lock is in nobody's way; one of an open file is of no process.
         Lock::Bytes(from, len) => {
             let mut probe = libc::flock {
                 l_type: kind as libc::c_short,
@@ -154,16 +169,20 @@ fn is_own(fd: &OwnedFd, lock: Lock, kind: i32) -> bool {
                 l_pid: 0,
             };
             kernel::lock_in_the_way(fd.number(), &mut probe).is_ok()
-                && i32::from(probe.l_type) == libc::F_UNLCK
+                && (i32::from(probe.l_type) == libc::F_UNLCK
+                    || probe.l_pid == -1 && has_open(fd, "OFDLCK"))
         }
-        Lock::File => {
-            let Ok(wanted) = kernel::identify_fd(fd.number()) else { return false };
-            let numbers = kernel::open_numbers().unwrap_or_default();
-            numbers.into_iter().any(|number| {
-                kernel::identify_fd(number).is_ok_and(|found| found.id == wanted.id)
-                    && std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))
-                        .is_ok_and(|info| info.contains("FLOCK") && info.contains("WRITE"))
-            })
-        }
+        Lock::File => has_open(fd, "FLOCK"),
     }
+}
+
+/// Whether another descriptor of this process has a lock of this kind on the same file.
+fn has_open(fd: &OwnedFd, kind: &str) -> bool {
+    let Ok(wanted) = kernel::identify_fd(fd.number()) else { return false };
+    let numbers = kernel::open_numbers().unwrap_or_default();
+    numbers.into_iter().filter(|number| *number != fd.number()).any(|number| {
+        kernel::identify_fd(number).is_ok_and(|found| found.id == wanted.id)
+            && std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))
+                .is_ok_and(|info| info.contains(kind))
+    })
 }

@@ -309,7 +309,7 @@ impl Tx {
                 let at_once = (int(1) | libc::LOCK_NB) as u64;
                 Step::Try(with_number(call, 1, at_once), Errno::AGAIN)
             }
-            libc::SYS_fcntl if int(1) == libc::F_SETLKW && self.is_outside(int(0))? => {
+            libc::SYS_fcntl if int(1) == libc::F_SETLKW => {
                 Step::Try(with_number(call, 1, libc::F_SETLK as u64), Errno::AGAIN)
             }
             libc::SYS_fcntl if int(1) == OFD_SETLKW => {

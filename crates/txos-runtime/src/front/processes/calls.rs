@@ -752,7 +752,7 @@ fn asked(
     special: Option<i32>,
 ) -> Sys<Done> {
     let number = call.number();
-    link.forget_recalled();
+    link.forget_what_was_taken_back();
     let mut request = request_of(link, call, shape, places)?;
     let cloexec = shape.opens && opens_for_itself(call);
     let chosen = if shape.opens { Some(link.reserve(0, cloexec)?) } else { None };
@@ -768,8 +768,10 @@ fn asked(
             return Ok(Done::Later);
         }
         (Some(How::Lent), chosen) => {
-            let [Some(fd), None] = beside else { return Err(Errno::IO) };
-            link.take_loan(chosen.unwrap_or_else(|| call.int(0)), fd, answer.more[1] != 0);
+            // At the limit of descriptors nothing comes along.
+            if let [Some(fd), _] = beside {
+                link.take_loan(chosen.unwrap_or_else(|| call.int(0)), fd);
+            }
         }
         (Some(How::WithDescriptors), Some(chosen)) => {
             let [Some(fd), _] = beside else { return Err(Errno::IO) };

@@ -12,7 +12,7 @@ use super::joining::{self, Joined};
 use super::lent::Lent;
 use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
 use super::wire::{self, Answer, Ask, Request};
-use super::{programs, server};
+use super::{lent, programs, server};
 use crate::call::Call;
 use crate::front::classify::Class;
 use crate::front::entry::{Birth, Regs};
@@ -146,6 +146,7 @@ pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: C
         request.words[0] = u64::from(call.uint(0));
         // No other thread of the process does anything in the transaction any more.
         let link = process.link();
+        link.settle_loans();
         let socket = link.socket;
         let _ = wire::send(socket, &request, &[]);
         // Meanwhile a signal may end the process, and with it the transaction.
@@ -337,6 +338,7 @@ fn expect(link: &Link) -> Sys<Child> {
 /// The first thing that a child does, in its copy of its parent's memory.
 pub fn begins(thread: &mut Thread, child: Child) {
     alloc::after_fork();
+    lent::after_fork();
     let tls = here();
     thread::after_fork_of_member(tls);
     let Child {
@@ -596,16 +598,15 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     link.lent = Lent::at(words.next().unwrap_or(0) as u32);
     let count = words.next().unwrap_or(0) as usize;
     for _ in 0..count {
-        let [Some(number), Some(dev), Some(ino), Some(stable)] = [(); 4].map(|()| words.next())
-        else {
+        let [Some(number), Some(dev), Some(ino)] = [(); 3].map(|()| words.next()) else {
             break;
         };
         let number = number as i32;
         link.numbers.insert(number);
-        // What this process had before it ran the program may be a file that was recalled since, or a placeholder.
+        // What this process had before it ran the program may be a placeholder.
         let lent = FileId { dev, ino };
         if ino != 0 && kernel::identify_fd(number).is_ok_and(|found| found.id == lent) {
-            link.lent.insert(number, stable != 0);
+            link.lent.insert(number);
         }
     }
     while let (Some(dev), Some(ino), Some(kind)) = (words.next(), words.next(), words.next()) {

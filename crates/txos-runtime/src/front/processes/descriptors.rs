@@ -16,7 +16,10 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
     if !link.numbers.remove(&number) {
         return answer_of(call.make());
     }
-    link.lent.remove(number);
+    if link.is_lent(number) {
+        link.settle_loans();
+        link.lent.remove(number);
+    }
     let answer = link.close(number);
     if link.began.is_some() {
         // What it has closed is closed.
@@ -71,8 +74,8 @@ fn stand_for(link: &mut Link, number: i32, new: i32, cloexec: bool) -> Sys<i64> 
     match answer_of(link.ask_plainly(&request)) {
         Ok(_) => {
             link.numbers.insert(new);
-            if let Some(stable) = link.lent_at(number) {
-                link.lent.insert(new, stable);
+            if link.is_lent(number) {
+                link.lent.insert(new);
             }
             Ok(new.into())
         }
@@ -97,7 +100,10 @@ pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
     if !(0..kernel::descriptor_limit()).contains(&target) {
         return Err(Errno::BADF);
     }
-    link.lent.remove(target);
+    if link.is_lent(target) {
+        link.settle_loans();
+        link.lent.remove(target);
+    }
     if link.numbers.remove(&target) {
         if link.began.is_some() && !wire::is_placeholder(target) {
             link.kept.entry(target).or_insert(kernel::copy_high(target)?);

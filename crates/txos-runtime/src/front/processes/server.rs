@@ -18,7 +18,6 @@ use crate::front::{api, session, signals};
 use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::held::{self, Sent};
 use crate::tx::kernel::{Credentials, OwnedFd};
-use crate::tx::lending::Loan;
 use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_paths};
 use crate::tx::waits::Step;
 use crate::tx::{Failure, Tx, kernel};
@@ -431,7 +430,7 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
     kernel::raise_descriptor_limit();
     desk.locks.begins_with(locks);
     // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
-    tx.lends_to(first.space, unsafe { wire::lending(window) }, first.socket);
+    tx.lends_to(first.space, unsafe { wire::epoch(window) });
     desk.members.push(first);
     let mut server = Server { thread, desk: &mut desk, ended: None, hosted: None };
     server.take_own_out();
@@ -864,12 +863,10 @@ impl Server<'_> {
                     | libc::SYS_lseek => Some(call.int(0)),
                     _ => None,
                 };
-                let Some(Loan { real, stable }) = number.and_then(|number| tx.lend(number)) else {
-                    return Ok(Answered::of(answer));
-                };
-                let mut lent = Answer::new(How::Lent, answer);
-                lent.more[1] = stable.into();
-                Ok(Answered(lent, Beside::kept(real)))
+                Ok(match number.and_then(|number| tx.lend(number)) {
+                    Some(real) => Answered(Answer::new(How::Lent, answer), Beside::kept(real)),
+                    None => Answered::of(answer),
+                })
             }
             _ => Ok(Answered::of(answer)),
         }
@@ -1060,7 +1057,7 @@ impl Server<'_> {
             && let Some(child) = self.desk.members.last()
         {
             // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
-            tx.lends_to(space, unsafe { wire::lending(child.window) }, child.socket);
+            tx.lends_to(space, unsafe { wire::epoch(child.window) });
         }
         let mut answer = Answer::new(How::WithDescriptors, 0);
         answer.more[0] = space as u64;
@@ -1132,10 +1129,10 @@ impl Server<'_> {
         tx.close_space(space, false);
         self.desk.locks.closed_all(space, |id| !tx.has_open(space, id));
         let numbers = tx.numbers_of(space);
-        let mut words = vec![space as u64, tx.recalls().into(), numbers.len() as u64];
+        let mut words = vec![space as u64, tx.taken_back().into(), numbers.len() as u64];
         for number in numbers {
-            let (id, stable) = tx.lent_at(space + number).unwrap_or((NONE, false));
-            words.extend([number as u64, id.dev, id.ino, stable.into()]);
+            let lent = tx.lent_at(space + number).unwrap_or(NONE);
+            words.extend([number as u64, lent.dev, lent.ino]);
         }
         let outlets = self.desk.outlets.iter().chain(&self.desk.handed_over);
         words.extend(outlets.flat_map(|o| [o.id.dev, o.id.ino, u64::from(o.kind)]));

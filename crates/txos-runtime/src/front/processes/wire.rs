@@ -10,14 +10,13 @@ use std::mem::{MaybeUninit, zeroed};
 use std::sync::atomic::AtomicU32;
 
 use crate::raw::{Errno, Sys, check, syscall};
-use crate::tx::lending::Words;
 
 /// The size of a window, in bytes.
 pub const WINDOW: usize = 1 << 20;
 /// How much of it is for the bytes of one read or write, at most.
 pub const BYTES: usize = WINDOW - (64 << 10);
 /// The first place in it that is used: zero is a null pointer, and there are the word that is not zero once the
-/// transaction is over, and those of [`lending`].
+/// transaction is over, and that of [`epoch`].
 const FIRST: usize = 64;
 
 /// What is asked.
@@ -133,7 +132,7 @@ pub enum How {
     /// The transaction is over: the process ends with the answer as its status.
     Over,
     /// As the answer says; what is beside it the process has at the number that the call is about, and reads and writes it
-    /// itself. `more[1]`: whether it is a stable file.
+    /// itself.
     Lent,
 }
 
@@ -660,14 +659,13 @@ pub unsafe fn is_over<'w>(window: *mut u8) -> &'w AtomicU32 {
     unsafe { &*window.cast::<AtomicU32>() }
 }
 
-/// The words that are about what the server has lent ([`crate::tx::lending`]).
+/// The word that counts how often something was taken back that the server has lent ([`crate::tx::lending`]).
 ///
 /// # Safety
-/// The window is mapped as long as they are used.
-pub unsafe fn lending(window: *mut u8) -> Words {
-    let words = window.cast::<AtomicU32>();
-    // SAFETY: they are in the window, which is aligned, and both sides use them like that.
-    unsafe { Words { epoch: &*words.add(1), busy: &*words.add(2) } }
+/// The window is mapped as long as the reference lives.
+pub unsafe fn epoch<'w>(window: *mut u8) -> &'w AtomicU32 {
+    // SAFETY: it is in the window, which is aligned, and both sides use it like that.
+    unsafe { &*window.cast::<AtomicU32>().add(1) }
 }
 
 /// Unmaps one.

@@ -30,6 +30,13 @@ fn other_mappings_are_in_nobodys_way() {
     ran("others");
 }
 
+/// The slave that the C library opens by its master is the transaction's own.
+#[test]
+fn a_terminal_ends_when_its_last_user_closes_it() {
+    let lab = Lab::new();
+    let _ = start(&lab, "mapped", Linked::WithLibrary).arg("terminal").run().expect(0);
+}
+
 #[test]
 fn a_warning_in_the_file_of_standard_error_is_no_conflict() {
     let (lab, elsewhere) = (Lab::new(), Lab::in_memory());

@@ -1,13 +1,15 @@
-/* What a program has mapped to memory, or locked, since before a transaction; where standard error leads to a file; and a single look. One scenario for
+/* What a program has mapped to memory, or locked, since before a transaction; where standard error leads to a file; terminals; a single look. One scenario for
  * each argument; each exits with 0 if all is as the documentation says. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -97,6 +99,25 @@ static void warned(void) {
     sys_xabort(1);
 }
 
+/* What a child writes to its terminal ends when that is closed. */
+static void terminal(void) {
+    char text[100];
+    int master;
+    CHECK(sys_xbegin(0) == 0);
+    pid_t child = forkpty(&master, NULL, NULL, NULL);
+    CHECK(child >= 0);
+    if (child == 0) {
+        if (write(1, "said", 4) != 4)
+            _exit(1);
+        _exit(4);
+    }
+    CHECK(read(master, text, sizeof text) == 4 && !memcmp(text, "said", 4));
+    CHECK(read(master, text, sizeof text) == -1 && errno == EIO);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 4);
+    CHECK(close(master) == 0 && sys_xend() == 0);
+}
+
 /* A transaction of a single look, at something that nobody has to do with. */
 static void look(void) {
     struct stat stat_;
@@ -107,6 +128,8 @@ int main(int argc, char **argv) {
     CHECK(argc == 2);
     if (!strcmp(argv[1], "look"))
         look();
+    else if (!strcmp(argv[1], "terminal"))
+        terminal();
     else if (!strcmp(argv[1], "reads"))
         reads();
     else if (!strcmp(argv[1], "locks"))
