@@ -301,9 +301,16 @@ static void sends_while_it_is_looked_at(int urgent) {
                 given_back += (long)want;
                 continue;
             }
-            if (below(4) == 0 && attempts++ == 0)
+            int loses = below(4) == 0 && attempts++ == 0;
+            if (loses)
                 ioctl(-1, LOSE);
-            CHECK(sys_xend() == 0);
+            int ended = sys_xend();
+            /* Where the kernel has kept the sender waiting for so long that it was taken, it is gone with the one that loses. */
+            if (ended != 0 && loses && strstr(txos_strerror(), "taken before that")) {
+                expected = at;
+                continue;
+            }
+            CHECK(ended == 0);
             expected = at;
             taken += (long)want;
         }
