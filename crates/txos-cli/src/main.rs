@@ -96,7 +96,9 @@ fn main() -> ExitCode {
     if let Some(status) = in_process::run_inside() {
         return ExitCode::from(status);
     }
-    let cli = match help::parse(launcher::arguments(std::env::args_os())) {
+    let words = launcher::arguments(std::env::args_os());
+    let is_hook = words.iter().skip(1).take(2).eq(["agent", "hook"]);
+    let cli = match help::parse(words) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to standard output and are a success; the rest is our failure,
@@ -107,7 +109,6 @@ fn main() -> ExitCode {
                 shown if shown == plain => drop(error.print()),
                 shown => eprint!("{shown}"),
             }
-            let is_hook = std::env::args_os().skip(1).take(2).eq(["agent", "hook"]);
             return ExitCode::from(match error.use_stderr() {
                 true if is_hook => agent::BLOCKED,
                 true => FAILED,

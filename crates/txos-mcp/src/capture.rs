@@ -60,7 +60,7 @@ impl Bounded {
         self.head.extend_from_slice(self.tail.make_contiguous());
         let page = self.head.get(..limit).unwrap_or(&self.head);
         // One that is longer than the limit is given in part.
-        let page = Some(without_begun(page)).filter(|page| !page.is_empty()).unwrap_or(page);
+        let page = Some(whole_end(page)).filter(|page| !page.is_empty()).unwrap_or(page);
         let (text, lossy) = lossy(page);
         Text { text, bytes: page.len() as u64, left_out: 0, lossy }
     }
@@ -100,7 +100,7 @@ fn lossy(bytes: &[u8]) -> (String, bool) {
 }
 
 /// Without a character that has only begun, whatever is before it.
-fn without_begun(bytes: &[u8]) -> &[u8] {
+fn whole_end(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().rev().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
     let Some(at) = bytes.len().checked_sub(rest + 1) else { return bytes };
     let wanted = match bytes.get(at) {
@@ -110,16 +110,6 @@ fn without_begun(bytes: &[u8]) -> &[u8] {
         _ => 1,
     };
     if wanted > rest + 1 { bytes.get(..at).unwrap_or(bytes) } else { bytes }
-}
-
-/// Without a character that has only begun.
-fn whole_end(bytes: &[u8]) -> &[u8] {
-    match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() => {
-            bytes.get(..error.valid_up_to()).unwrap_or(bytes)
-        }
-        _ => bytes,
-    }
 }
 
 /// Without the rest of a character.

@@ -371,7 +371,7 @@ impl Server {
         let report = report_of(&ended)?;
         if report.exit_status != 0 {
             let advice = format!(
-                "nothing was reverted: others have changed the paths since; a person can leave those out (`txos revert \
+                "nothing was reverted; what others have changed since, a person can leave as it is (`txos revert \
                  --skip-changed {id}`)"
             );
             return Err(refused(&report, &ended, &advice));

@@ -37,6 +37,24 @@ impl Call {
         self.number
     }
 
+    /// Whether it reads, writes or seeks by the descriptor that is its first argument.
+    #[inline]
+    #[must_use]
+    pub fn is_read_write_or_seek(&self) -> bool {
+        matches!(
+            self.number,
+            libc::SYS_read
+                | libc::SYS_readv
+                | libc::SYS_pread64
+                | libc::SYS_preadv
+                | libc::SYS_write
+                | libc::SYS_writev
+                | libc::SYS_pwrite64
+                | libc::SYS_pwritev
+                | libc::SYS_lseek
+        )
+    }
+
     /// All its arguments.
     #[inline]
     #[must_use]

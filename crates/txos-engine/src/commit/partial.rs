@@ -284,8 +284,7 @@ pub(super) fn commit_part(
         Ok(done) => done,
         Err(error @ Error::Unfinished { .. }) => return Err(error),
         Err(error) => {
-            pending.meta.splitting = None;
-            pending.meta.found_by_own.clear();
+            pending.meta.ends_split();
             // Undoing has stored what it has left.
             if let Ok(stored) = home.meta(pending.id()) {
                 pending.meta.left_by_own = stored.left_by_own;
@@ -337,7 +336,7 @@ pub(super) fn finish_split(home: &Home, pending: &mut Transaction, reads: &ReadS
         let roots = Roots::open(&plan)?;
         return move_out(home, pending, &mut plan, &roots, reads.clone());
     }
-    pending.meta.splitting = None;
+    pending.meta.ends_split();
     pending.save(pending.meta.durable)?;
     home.discard_id(part)
 }
@@ -365,7 +364,6 @@ fn move_out(
             pending.meta.left_by_own.push(now);
         }
     }
-    pending.meta.found_by_own.clear();
     let mut moved = Vec::new();
     for (index, op) in plan.ops.iter_mut().enumerate() {
         let was = op.slot().to_vec();
@@ -400,7 +398,7 @@ fn move_out(
         pending.save_reads(&reads, plan.durable)?;
     }
     pending.meta.changes = pending.meta.changes.map(|all| all.saturating_sub(plan.shown()));
-    pending.meta.splitting = None;
+    pending.meta.ends_split();
     // Its savepoints hold what is published now.
     pending.meta.flatten_stack();
     pending.save(plan.durable)?;

@@ -57,12 +57,7 @@ pub(super) fn stage(
         {
             take_newer_base(plan, roots, &mut op)?;
         }
-        if merge_append
-            && let Some(base) = op.base
-            && let Some(seen) = reads.get(&path)
-            && let Some(len) = appended_beyond(seen, &base)
-            && matches!(op.does, Does::Exchange { .. } | Does::Data(_))
-        {
+        if merge_append && let Some(len) = to_be_merged(&op, reads.get(&path)) {
             let slot = slot_name(tx, &op, &mut next);
             merge(tx, plan, roots, &mut op, len, slot)?;
             merged += 1;
@@ -234,6 +229,18 @@ fn appended_beyond(seen: &Observation, now: &Version) -> Option<u64> {
     changed.then(|| seen.appended_beyond.unwrap_or(before.size))
 }
 
+/// If an operation is an append that is to be merged with others': how long the file was before.
+fn to_be_merged(op: &Op, seen: Option<&Observation>) -> Option<u64> {
+    let writes = matches!(op.does, Does::Exchange { .. } | Does::Data(_));
+    appended_beyond(seen?, &op.base?).filter(|_| writes)
+}
+
+/// The attributes of an object, as they are now.
+fn attributes(end: &EntryRef) -> std::result::Result<Attrs, Errno> {
+    let version = end.look()?.ok_or(Errno::NOENT)?;
+    Attrs::read(&version, &sys::entry_path(end.dir.as_fd(), &end.name))
+}
+
 /// A file to which both sides have appended.
 struct Appended {
     ours: OwnedFd,
@@ -271,18 +278,10 @@ fn only_appended(
         return Err(conflict(&path, ConflictKind::NotOnlyAppended, now()));
     }
     // Whose they are can't be told. (A write takes capabilities away.)
-    let xattrs = |end: &EntryRef| -> std::result::Result<Vec<_>, Errno> {
-        let mut all = sys::xattrs(&sys::entry_path(end.dir.as_fd(), &end.name))?;
-        all.retain(|(name, _)| {
-            !crate::changeset::is_overlay_xattr(name) && name != b"security.capability"
-        });
-        all.sort();
-        Ok(all)
-    };
-    let (old, new) = (xattrs(&target), xattrs(&own));
-    if old.map_err(|e| io("reading the attributes of", e))?
-        != new.map_err(|e| io("reading the attributes of", e))?
-    {
+    let change = attributes(&target)
+        .and_then(|old| Ok(AttrChange::between(&old, &attributes(&own)?)))
+        .map_err(|e| io("reading the attributes of", e))?;
+    if change.xattrs.iter().any(|x| x.name != b"security.capability") {
         return Err(conflict(&path, ConflictKind::ExtendedAttributes, now()));
     }
     Ok(Appended { ours, ours_len, theirs, target })
@@ -299,11 +298,7 @@ pub(super) fn check_appends(
     reads: &ReadSet,
 ) -> Result<()> {
     for op in &plan.ops {
-        if let Some(base) = op.base
-            && let Some(seen) = reads.get(&plan.before_path(op))
-            && let Some(len) = appended_beyond(seen, &base)
-            && matches!(op.does, Does::Exchange { .. } | Does::Data(_))
-        {
+        if let Some(len) = to_be_merged(op, reads.get(&plan.before_path(op))) {
             only_appended(tx, plan, roots, op, len)?;
         }
     }
@@ -347,12 +342,8 @@ fn merge(
     }
     inplace::copy_attrs(&target, &end).map_err(|e| io("staging", e))?;
     // What the transaction itself did to owner, mode and attributes stays done.
-    let read = |end: &EntryRef| -> std::result::Result<Attrs, Errno> {
-        let version = end.look()?.ok_or(Errno::NOENT)?;
-        Attrs::read(&version, &sys::entry_path(end.dir.as_fd(), &end.name))
-    };
     let own = staged_now(tx, roots, op)
-        .and_then(|ours| Ok(AttrChange::between(&read(&end)?, &read(&ours)?)))
+        .and_then(|ours| Ok(AttrChange::between(&attributes(&end)?, &attributes(&ours)?)))
         .map_err(|e| io("reading the attributes of", e))?;
     let id = end.look().and_then(|v| v.ok_or(Errno::NOENT)).map_err(|e| io("staging", e))?.id;
     if !inplace::change_attrs(&end, id, &own).map_err(|e| io("staging", e))? {

@@ -178,6 +178,12 @@ impl Meta {
         version.ctime.as_ns() >= self.begun.as_ns() && !self.left_by_own.contains(version)
     }
 
+    /// No part of it is being committed any more.
+    pub(crate) fn ends_split(&mut self) {
+        self.splitting = None;
+        self.found_by_own.clear();
+    }
+
     /// A publish of its own has left a directory with another version than it had.
     pub(crate) fn has_left(&mut self, before: &Version, now: &Version) {
         let is_dir = before.kind() == FileKind::Dir;

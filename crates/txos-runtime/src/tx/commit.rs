@@ -196,13 +196,13 @@ impl Tx {
             nonblock: joint && self.how.flags & flags::NONBLOCK != 0,
             ..Options::default()
         };
-        // From before the validation until all is there.
+        let points: Vec<&[u8]> = self.copies.layers.iter().map(|layer| &layer.point[..]).collect();
+        txos_engine::commit::copy_up(&points, &mut deltas, &mut self.locks.reads);
+        // From before the validation until all is there; a file of a lower layer is copied by then.
         let _locks = match outcome {
             Outcome::Nothing => Vec::new(),
             _ => self.retake_locks()?,
         };
-        let points: Vec<&[u8]> = self.copies.layers.iter().map(|layer| &layer.point[..]).collect();
-        txos_engine::commit::copy_up(&points, &mut deltas, &mut self.locks.reads);
         match Route::of(outcome, promises) {
             Route::Nothing => self.only_read(asked),
             Route::Log => self.publish_by_log(deltas, &options),

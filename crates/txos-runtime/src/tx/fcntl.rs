@@ -12,6 +12,7 @@ use super::effects;
 use super::files::FdTable;
 use super::files::{Descriptor, File, OpenFile};
 use super::kernel::{self, Errno, FICLONERANGE, OwnedFd, Setting, Sys};
+use super::node::Id;
 use super::perm::mask;
 use super::put_back::{setting_of_command, setting_of_request};
 use super::retaken::{Lock, PATIENCE};
@@ -129,7 +130,7 @@ impl Tx {
         Ok(0)
     }
 
-    fn owns(&mut self, id: super::node::Id) -> bool {
+    fn owns(&mut self, id: Id) -> bool {
         let uid = self.tree.nodes[id].stat.uid;
         self.process.cred().owns(uid)
     }
@@ -225,15 +226,8 @@ impl Tx {
     /// is none, or it can't be opened.
     fn stable_file_of(&mut self, file: File) -> Option<i32> {
         let id = self.fds.get(file).node?;
-        let node = &self.tree.nodes[id];
-        node.data.whole()?;
-        let path = &node.stable.as_ref().filter(|_| !node.live)?.path;
-        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        let fd = kernel::as_owner(|| OwnedFd::open(path, flags)).ok()?;
-        if !self.tree.is_same_file(id, fd.number()) {
-            return None;
-        }
-        let holder = kernel::move_high(fd.into_number()).ok()?;
+        self.tree.nodes[id].data.whole()?;
+        let holder = self.tree.open_counterpart(id, libc::O_RDONLY)?.into_number();
         self.fds.keep_private(holder);
         self.fds.get_mut(file).lock_holder = Some(holder);
         Some(holder)
@@ -720,6 +714,21 @@ fn is_counter(number: i64) -> bool {
         return true;
     }
     number == libc::SYS_eventfd2
+}
+
+impl ShadowTree {
+    /// The stable file of a node, opened at a number out of the way. `None`: there is none, it is another one by now, or it can't be
+    /// opened so.
+    pub fn open_counterpart(&self, id: Id, access: i32) -> Option<OwnedFd> {
+        let node = &self.nodes[id];
+        let path = &node.stable.as_ref().filter(|_| !node.live)?.path;
+        let flags = access | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let fd = kernel::as_owner(|| OwnedFd::open(path, flags)).ok()?;
+        if !self.is_same_file(id, fd.number()) {
+            return None;
+        }
+        kernel::move_high(fd.into_number()).ok().map(OwnedFd::of)
+    }
 }
 
 impl FdTable {

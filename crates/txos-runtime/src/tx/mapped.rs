@@ -68,25 +68,20 @@ fn mapping(file: FileId, path: &[u8]) -> Mapping {
 }
 
 impl Tx {
-    /// How a file is mapped that is open since before the transaction. A command has nothing from before.
-    fn mapping_from_before(&self, id: Id) -> Mapping {
+    /// Whether a file is open since before the transaction. A command has nothing from before.
+    fn is_from_before(&self, id: Id) -> bool {
         let is_from_before = |file: usize| !self.fds.get(file).before.is_empty();
-        match &self.tree.nodes[id].stable {
-            Some(stable) if self.fds.on(id).into_iter().any(is_from_before) => {
-                mapping(stable.stat.id, &stable.path)
-            }
-            _ => Mapping::None,
-        }
+        self.how.flags & flags::COMMAND == 0 && self.fds.on(id).into_iter().any(is_from_before)
     }
 
     /// A file gets a record lock for writing.
     pub fn locks_mapped(&mut self, id: Id) {
-        if self.how.flags & flags::COMMAND == 0
-            && self.locks.mapped.is_none()
-            && self.mapping_from_before(id) == Mapping::ToWrite
+        if self.locks.mapped.is_none()
+            && self.is_from_before(id)
+            && let Some(stable) = &self.tree.nodes[id].stable
+            && mapping(stable.stat.id, &stable.path) == Mapping::ToWrite
         {
-            self.locks.mapped =
-                self.tree.nodes[id].stable.as_ref().map(|stable| stable.path.clone());
+            self.locks.mapped = Some(stable.path.clone());
         }
     }
 
@@ -95,18 +90,13 @@ impl Tx {
     /// # Errors
     /// [`acquire::DOOMED`]: the program would go on with what is mapped.
     pub fn before_change_from_before(&mut self, id: Id) -> Sys<()> {
-        let is_from_before = |file: usize| !self.fds.get(file).before.is_empty();
-        if self.how.flags & flags::COMMAND != 0 || !self.fds.on(id).into_iter().any(is_from_before)
-        {
+        if !self.is_from_before(id) {
             return Ok(());
         }
-        if let Some(stable) = &self.tree.nodes[id].stable {
-            super::messages::before_change(stable.stat.id);
-        }
-        let own = match self.mapping_from_before(id) {
-            Mapping::None => None,
-            _ => self.tree.nodes[id].stable.as_ref().map(|stable| stable.path.clone()),
-        };
+        let Some(stable) = &self.tree.nodes[id].stable else { return Ok(()) };
+        super::messages::before_change(stable.stat.id);
+        let is_mapped = mapping(stable.stat.id, &stable.path) != Mapping::None;
+        let own = is_mapped.then(|| stable.path.clone());
         let Some(path) = own.or_else(|| self.locks.mapped.clone()) else { return Ok(()) };
         self.doom(Failure {
             reason: reason::UNSUPPORTED,

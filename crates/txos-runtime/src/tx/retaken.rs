@@ -66,57 +66,44 @@ impl Tx {
     /// # Errors
     /// A conflict: another process has one.
     pub fn retake_locks(&self) -> Result<Vec<OwnedFd>, Failure> {
-        let mut held = Vec::new();
         // All take theirs in the same order: two commits don't wait for each other.
         let file = |id: Id| self.tree.nodes[id].stable.as_ref().map(|stable| stable.stat.id);
         let mut wanted = self.locks.taken.clone();
         wanted.sort_by_key(|&(id, lock)| (file(id).map(|id| (id.dev, id.ino)), lock));
         // One open file for each: its own locks are in nobody's way.
-        let mut last: Option<(Id, i32)> = None;
+        let mut held: Vec<(Id, OwnedFd, i32)> = Vec::new();
         for (id, lock) in wanted {
             let node = &self.tree.nodes[id];
-            let Some(stable) = node.stable.as_ref().filter(|_| !node.live) else { continue };
             if node.kind() != FileKind::File || lock == Lock::File && self.has_file_locked(id) {
                 continue;
             }
-            let lost = || Failure {
-                reason: reason::CONFLICT,
-                errno: libc::ECANCELED,
-                what: format!(
-                    "{}: another process has taken the lock under which the transaction has changed it",
-                    String::from_utf8_lossy(&stable.path)
-                ),
-                path: stable.path.clone(),
-                ..Failure::default()
-            };
-            if let Some((_, kind)) = last.filter(|(known, _)| *known == id)
-                && let Some(fd) = held.last()
+            if held.last().is_none_or(|(known, ..)| *known != id) {
+                let open = |access| self.tree.open_counterpart(id, access);
+                // If neither can be, the validation says what has become of it.
+                let opened = open(libc::O_RDWR)
+                    .map(|fd| (fd, libc::F_WRLCK))
+                    .or_else(|| open(libc::O_RDONLY).map(|fd| (fd, libc::F_RDLCK)));
+                let Some((fd, kind)) = opened else { continue };
+                held.push((id, fd, kind));
+            }
+            if let Some((_, fd, kind)) = held.last()
+                && take(fd, lock, *kind).is_err()
             {
-                take(fd, lock, kind).map_err(|_| lost())?;
-                continue;
+                let path = node.stable.as_ref().map(|stable| stable.path.clone());
+                let path = path.unwrap_or_default();
+                return Err(Failure {
+                    reason: reason::CONFLICT,
+                    errno: libc::ECANCELED,
+                    what: format!(
+                        "{}: another process has taken the lock under which the transaction has changed it",
+                        String::from_utf8_lossy(&path)
+                    ),
+                    path,
+                    ..Failure::default()
+                });
             }
-            let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-            let open = |access: i32| OwnedFd::open(&stable.path, flags | access);
-            let (fd, kind) = match open(libc::O_RDWR) {
-                Ok(fd) => (fd, libc::F_WRLCK),
-                Err(_) => match open(libc::O_RDONLY) {
-                    Ok(fd) => (fd, libc::F_RDLCK),
-                    // The validation says what has become of it.
-                    Err(_) => continue,
-                },
-            };
-            if !self.tree.is_same_file(id, fd.number()) {
-                continue;
-            }
-            let fd = match kernel::move_high(fd.into_number()) {
-                Ok(number) => OwnedFd::of(number),
-                Err(_) => continue,
-            };
-            take(&fd, lock, kind).map_err(|_| lost())?;
-            last = Some((id, kind));
-            held.push(fd);
         }
-        Ok(held)
+        Ok(held.into_iter().map(|(_, fd, _)| fd).collect())
     }
 
     /// Whether the program still has a file locked by flock(2): others can't write under a lock of theirs.
@@ -131,29 +118,20 @@ fn take(fd: &OwnedFd, lock: Lock, kind: i32) -> Result<(), Errno> {
         Lock::Bytes(from, len) => kernel::lock_bytes_at_once(fd.number(), kind, from, len),
         Lock::File => kernel::flock(fd.number(), libc::LOCK_EX | libc::LOCK_NB).map(drop),
     };
+    let is_refused = || matches!(at_once(), Err(Errno::AGAIN | Errno::ACCESS));
     let since = Instant::now();
-    loop {
-        match at_once() {
-            Err(Errno::AGAIN | Errno::ACCESS) => {
-                // Between the two looks another one's may have gone.
-                if is_own(fd, lock, kind) {
-                    match at_once() {
-                        Err(Errno::AGAIN | Errno::ACCESS) if is_own(fd, lock, kind) => {
-                            return Ok(());
-                        }
-                        Err(Errno::AGAIN | Errno::ACCESS) => {}
-                        _ => return Ok(()),
-                    }
-                }
-                if since.elapsed() >= PATIENCE {
-                    return Err(Errno::AGAIN);
-                }
-                std::thread::sleep(NAP);
-            }
-            // Or a file system without such locks.
-            _ => return Ok(()),
+    // (A file system without such locks refuses otherwise.)
+    while is_refused() {
+        // Between two looks another one's may have gone: it is in the way still.
+        if is_own(fd, lock, kind) && is_refused() && is_own(fd, lock, kind) {
+            return Ok(());
         }
+        if since.elapsed() >= PATIENCE {
+            return Err(Errno::AGAIN);
+        }
+        std::thread::sleep(NAP);
     }
+    Ok(())
 }
 
 /// Whether a lock that is in the way is this process's, from before.

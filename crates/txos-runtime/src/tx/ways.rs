@@ -97,17 +97,8 @@ fn keeps_ways(call: &Call) -> bool {
         | libc::SYS_statx
         | libc::SYS_fstat
         | libc::SYS_readlinkat
-        | libc::SYS_read
-        | libc::SYS_readv
-        | libc::SYS_pread64
-        | libc::SYS_preadv
-        | libc::SYS_write
-        | libc::SYS_writev
-        | libc::SYS_pwrite64
-        | libc::SYS_pwritev
-        | libc::SYS_lseek
         | libc::SYS_close => true,
-        _ => false,
+        _ => call.is_read_write_or_seek(),
     }
 }
 

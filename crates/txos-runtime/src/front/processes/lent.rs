@@ -87,19 +87,11 @@ impl Link {
 /// The number that a call is about, if the process may make the call itself where that is lent.
 fn number_of(call: &Call) -> Option<i32> {
     const KIND: i32 = 0xf;
-    match call.number() {
-        libc::SYS_read
-        | libc::SYS_readv
-        | libc::SYS_pread64
-        | libc::SYS_preadv
-        | libc::SYS_write
-        | libc::SYS_writev
-        | libc::SYS_pwrite64
-        | libc::SYS_pwritev
-        | libc::SYS_lseek => Some(call.int(0)),
-        libc::SYS_mmap if call.int(3) & KIND == libc::MAP_PRIVATE => Some(call.int(4)),
-        _ => None,
+    if call.is_read_write_or_seek() {
+        return Some(call.int(0));
     }
+    let maps = call.number() == libc::SYS_mmap && call.int(3) & KIND == libc::MAP_PRIVATE;
+    maps.then(|| call.int(4))
 }
 
 /// Makes a call on what was lent. `None`: the server is to be asked.
