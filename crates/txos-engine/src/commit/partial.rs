@@ -295,7 +295,10 @@ pub(super) fn commit_part(
         }
     };
     let record = record::finish(home, journal, &mut plan, &roots, commit_stamp, Some(&mut tx))
-        .and_then(|()| move_out(home, pending, &mut plan, &roots, reads));
+        .and_then(|()| {
+            let links = links_left(&plan, &roots, commit_stamp);
+            move_out(home, pending, &mut plan, &roots, reads, &links)
+        });
     for (end, mtime) in times {
         let _ = sys::set_mtime(end.dir.as_fd(), b".", mtime);
     }
@@ -334,20 +337,36 @@ pub(super) fn finish_split(home: &Home, pending: &mut Transaction, reads: &ReadS
     };
     if committed && let Some(mut plan) = plan::load(home, part)? {
         let roots = Roots::open(&plan)?;
-        return move_out(home, pending, &mut plan, &roots, reads.clone());
+        return move_out(home, pending, &mut plan, &roots, reads.clone(), &[]);
     }
     pending.meta.ends_split();
     pending.save(pending.meta.durable)?;
     home.discard_id(part)
 }
 
-/// Moves what a committed part retained from the pending transaction's directories to the part's.
+/// Files of which the part has taken a name away, and that have others: as the part found them, and as it left them. Not
+/// what anybody may have changed since the part was published.
+fn links_left(plan: &Plan, roots: &Roots, published: Option<Stamp>) -> Vec<(Version, Version)> {
+    let taken = |op: &&Op| matches!(op.does, Does::Remove { .. } | Does::Exchange { .. });
+    let link = |op: &Op| {
+        let base = op.base.filter(|base| base.kind() != FileKind::Dir && base.nlink > 1)?;
+        let end = retained_or_other(roots, op, &base)?;
+        let now = end.look().ok()??;
+        let is_left = now.same_but_ctime(&base) && published.is_some_and(|then| now.ctime <= then);
+        is_left.then_some((base, now))
+    };
+    plan.ops.iter().filter(taken).filter_map(link).collect()
+}
+
+/// Moves what a committed part retained from the pending transaction's directories to the part's. `links`: what it has left of
+/// files with other names.
 fn move_out(
     home: &Home,
     pending: &mut Transaction,
     plan: &mut Plan,
     roots: &Roots,
     mut reads: ReadSet,
+    links: &[(Version, Version)],
 ) -> Result<()> {
     let published = published_by(plan);
     let id = plan.id;
@@ -389,12 +408,13 @@ fn move_out(
     }
     plan::save(home, plan)?;
     if pending.meta.recorded {
-        forget_deltas(pending, plan, roots)?;
+        forget_deltas(pending, plan, roots, links)?;
     }
     // Names were looked at before they were changed. If none of them is in the read set any more, the
     // run that was interrupted has stored it: names must not be counted twice.
     if published.verified.iter().any(|path| reads.get(path).is_some()) {
         reads.forget(&published);
+        reads.moved_on(links);
         pending.save_reads(&reads, plan.durable)?;
     }
     pending.meta.changes = pending.meta.changes.map(|all| all.saturating_sub(plan.shown()));
@@ -422,11 +442,7 @@ fn forget_copies(pending: &Transaction, roots: &Roots, op: &Op) {
             linked_below(roots, op).unwrap_or_default()
         }
         Does::Remove { .. } | Does::Exchange { .. } if base.nlink > 1 => {
-            // What is retained may be a copy; then another name of the object is known.
-            let other = op.other().and_then(|other| roots.target_at(op.layer, other).ok());
-            let slot = roots.slot(op).ok();
-            let is_it = |end: &EntryRef| end.look().ok().flatten().is_some_and(|v| v.id == base.id);
-            [slot, other].into_iter().flatten().find(is_it).and_then(handle).into_iter().collect()
+            retained_or_other(roots, op, &base).and_then(handle).into_iter().collect()
         }
         _ => return,
     };
@@ -435,6 +451,14 @@ fn forget_copies(pending: &Transaction, roots: &Roots, op: &Op) {
             crate::changeset::forget_indexed(layer, object);
         }
     }
+}
+
+/// Where an object of which a name was taken is now. What is retained may be a copy; then another name of the object is known.
+fn retained_or_other(roots: &Roots, op: &Op, base: &Version) -> Option<EntryRef> {
+    let other = op.other().and_then(|other| roots.target_at(op.layer, other).ok());
+    let slot = roots.slot(op).ok();
+    let is_it = |end: &EntryRef| end.look().ok().flatten().is_some_and(|v| v.id == base.id);
+    [slot, other].into_iter().flatten().find(is_it)
 }
 
 /// The objects with several names in a directory that was retained.
@@ -454,7 +478,12 @@ fn linked_below(roots: &Roots, op: &Op) -> std::result::Result<Vec<Handle>, Errn
 
 /// Takes what a committed part has published out of the list of changes. What stays may be a change of a directory in which
 /// the part has changed names, and so moved the times.
-fn forget_deltas(pending: &mut Transaction, plan: &Plan, roots: &Roots) -> Result<()> {
+fn forget_deltas(
+    pending: &mut Transaction,
+    plan: &Plan,
+    roots: &Roots,
+    links: &[(Version, Version)],
+) -> Result<()> {
     let published: HashSet<(usize, &[u8], bool)> = plan
         .ops
         .iter()
@@ -469,6 +498,11 @@ fn forget_deltas(pending: &mut Transaction, plan: &Plan, roots: &Roots) -> Resul
         plan.ops.iter().map(|op| (usize::from(op.layer), split(&op.before).0)).collect();
     let mut rest = recorded_deltas(pending)?;
     rest.retain(is_left);
+    for was in rest.iter_mut().flat_map(|delta| delta.what.versions_mut()) {
+        if let Some((_, now)) = links.iter().find(|(before, _)| before == was) {
+            *was = *now;
+        }
+    }
     for delta in &mut rest {
         if !touched.contains(&(delta.layer, &delta.stable_path[..])) {
             continue;
