@@ -84,6 +84,7 @@ mod taken_up;
 #[cfg(test)]
 mod tests;
 pub mod timers;
+pub mod trace;
 mod tree;
 pub mod waits;
 mod walk;

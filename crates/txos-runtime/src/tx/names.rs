@@ -589,6 +589,8 @@ impl ShadowTree {
     /// Changes what is at a name.
     pub fn set_entry(&mut self, dir: Id, name: &[u8], now: Option<Id>) -> Sys<()> {
         self.note_name(dir, name, now);
+        let before = self.nodes[dir].dir_mut()?.entries.get(name).and_then(|entry| entry.now);
+        [Some(dir), before, now].into_iter().flatten().for_each(|id| self.trace.changed.insert(id));
         let entries = self.nodes[dir].dir_mut()?;
         match entries.entries.get_mut(name) {
             Some(entry) => entry.now = now,

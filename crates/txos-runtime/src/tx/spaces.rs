@@ -46,6 +46,12 @@ pub struct Own {
 }
 
 impl Own {
+    /// The number of the working directory's node, once it was looked at.
+    #[must_use]
+    pub fn directory(&self) -> Option<Id> {
+        self.cwd
+    }
+
     /// The process's numbers are those of this space, and it has no others.
     pub fn is_of_space(&mut self, space: i32) {
         self.process.space = Some(space);

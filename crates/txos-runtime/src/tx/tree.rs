@@ -11,6 +11,7 @@ use txos_engine::object::FileId;
 use super::delta::Nameless;
 use super::libraries::Libraries;
 use super::node::{Id, Map, Name, Node};
+use super::trace::Trace;
 
 /// Shadow objects by number, and where paths begin.
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub struct ShadowTree {
     pub default_acls: Map<(FileId, u64), Option<Vec<u8>>>,
     /// The inode number that the next new object shows.
     pub next_ino: u64,
+    /// What the call that is being carried out has passed and changed.
+    pub trace: Trace,
     /// What of it the dynamic linker may look for.
     pub libraries: Libraries,
 }

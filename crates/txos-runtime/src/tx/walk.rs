@@ -229,6 +229,8 @@ impl Tx {
             (here, at) = (dir, name);
         }
         loop {
+            self.tree.trace.passed.insert(here);
+            self.tree.trace.found = None;
             while path.get(at) == Some(&b'/') {
                 at += 1;
             }
@@ -247,6 +249,7 @@ impl Tx {
             let next = path[end..].iter().position(|&b| b != b'/').map_or(path.len(), |n| end + n);
             let (is_last, slash) = (next >= path.len(), end < path.len());
             if self.tree.unreachable == Some(here) {
+                self.tree.trace.is_personal = true;
                 if &path[at..end] == b".."
                     && let Some(above) = self.above_unreachable()?
                 {
@@ -266,6 +269,8 @@ impl Tx {
             let leads_out = self.leads_out(here, &path[at..end]);
             let leads_back = leads_out && self.leads_back(here, &path[at..end]);
             if leads_out && !(leads_back && is_walked) {
+                // What is not versioned changes without a call of the transaction's.
+                self.tree.trace.is_personal = true;
                 let way = self.tree.live_path(here, &path[at..]);
                 let by_rules = no_links || no_mounts || self.tree.beneath;
                 if by_rules || magic_link(&way).is_some() || self.is_of_who_asks(&way) {
@@ -302,6 +307,7 @@ impl Tx {
                 if name == b".." {
                     self.unfold_ways()?;
                     here = self.tree.above(here, no_mounts)?;
+                    self.tree.trace.passed.insert(here);
                 }
                 if is_last {
                     self.note_passed(here);
@@ -442,6 +448,7 @@ impl Tx {
     /// A path into what is not versioned; the magic links of /proc lead back.
     fn live(&mut self, path: Vec<u8>, follow: bool, rules: Rules) -> Sys<Place> {
         let Some((link, rest)) = magic_link(&path) else { return Ok(Place::Live(path)) };
+        self.tree.trace.is_personal = true;
         if rest.is_empty() && (!follow || rules.parent) {
             return Ok(Place::Live(path));
         }
@@ -511,6 +518,10 @@ impl Tx {
     /// going on is the last that was passed.
     fn step(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
         let found = self.find(dir, name, passing);
+        self.tree.trace.found = found.ok().flatten();
+        if let Some(id) = self.tree.trace.found {
+            self.tree.trace.passed.insert(id);
+        }
         match found {
             Ok(Some(id)) if !passing => self.note_passed(id),
             Err(_) => self.note_passed(dir),

@@ -5,7 +5,7 @@ use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
 use super::paths::{Place, look_up, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
-use super::{client, lent, programs, signalling, sockets};
+use super::{answers, client, lent, programs, signalling, sockets};
 use crate::call::Call;
 use crate::front::api;
 use crate::front::classify::Class;
@@ -270,6 +270,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
     if let Some(answer) = lent::make(process, call) {
         return answer.map(|answer| Done::Answer(answer as i64));
     }
+    if let Some(answer) = answers::find(process, call) {
+        return answer.map(|answer| Done::Answer(answer as i64));
+    }
     let int = |i: usize| call.int(i);
     let number = call.number();
     let mut link = process.link();
@@ -408,6 +411,8 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
         // Also if it has failed: another thread's may not have. The server looks who the process is.
         let answer = answer_of(call.make());
         let told = link.ask_plainly(&here_request(false));
+        // What the owner was told is not another user's.
+        answers::forget(process);
         answer_of(told)?;
         return answer.map(Done::Answer);
     }
@@ -820,6 +825,7 @@ fn asked(
     match (chosen, &answered) {
         (Some(chosen), Ok(_)) => {
             link.numbers.insert(chosen);
+            link.stands_for(chosen, answer.more[0]);
             return Ok(Done::Answer(chosen.into()));
         }
         (Some(chosen), Err(_)) => kernel::close(chosen),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use txos_engine::object::FileId;
 
+use super::answers::Table;
 use super::calls::{answer_of, follow, mask_of};
 use super::joining::{self, Joined};
 use super::lent::Lent;
@@ -65,6 +66,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     let window_fd = wire::new_window();
     let window_fd = window_fd.map_err(|e| failed("memfd_create", e))?;
     let window = wire::map_window(window_fd).map_err(|e| failed("mmap", e))?;
+    // Without it every look is a message.
+    let book_fd = Table::new_file().ok();
     let [socket, theirs] = wire::new_pair().map_err(|e| failed("socketpair", e))?;
     // No signal: the command does not know of this child, and does not wait for it.
     // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
@@ -72,7 +75,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     if child.map_err(|e| failed("clone", e))? == 0 {
         alloc::after_fork();
         kernel::close(socket);
-        server::run(thread, theirs, window_fd, &moved, outlets);
+        server::run(thread, theirs, (window_fd, book_fd), &moved, outlets);
     }
     kernel::close(theirs);
     let answer = wire::receive::<Answer>(socket);
@@ -80,6 +83,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     if answer != 0 {
         return Err(failed("moving it", Errno::from_raw_os_error(-answer as i32)));
     }
+    // Nobody can write to it any more but the server.
+    let answers = book_fd.and_then(Table::take);
     let session = thread.session.as_mut().ok_or("there is no transaction")?;
     signals::let_all_in();
     (session.masks.live, session.masks.at_once) = (0, signals::SENT);
@@ -107,6 +112,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         outlets,
         bound,
         lent: Lent::default(),
+        answers,
+        objects: BTreeMap::new(),
         kept,
         began: None,
     };
@@ -323,6 +330,8 @@ fn expect(link: &Link) -> Sys<Child> {
         outlets: link.outlets.clone(),
         bound: link.bound.clone(),
         lent: link.lent.clone(),
+        answers: link.answers,
+        objects: link.objects.clone(),
         closes: [link.socket, link.window_fd]
             .into_iter()
             .chain(link.kept.values().copied())
@@ -349,6 +358,8 @@ pub fn begins(thread: &mut Thread, child: Child) {
         outlets,
         bound,
         lent,
+        answers,
+        objects,
         closes,
         placeholder,
         moved,
@@ -379,6 +390,8 @@ pub fn begins(thread: &mut Thread, child: Child) {
         outlets,
         bound,
         lent,
+        answers,
+        objects,
         kept,
         began: None,
     };
@@ -570,11 +583,12 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let sent = wire::send(socket, &here_request(true), &[]);
     sent.map_err(|e| wire::words_of(e).to_string())?;
     let received = wire::receive::<Answer>(socket).map_err(|e| wire::words_of(e).to_string())?;
-    let Some((answer, [Some(window_fd), _])) = received else {
+    let Some((answer, [Some(window_fd), book_fd])) = received else {
         return Err("the process that has the transaction is gone".into());
     };
     let window_fd = kernel::set_aside(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
+    let answers = book_fd.and_then(Table::take);
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = kernel::set_aside(placeholder);
     let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());
@@ -589,6 +603,8 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
         outlets,
         bound,
         lent: Lent::default(),
+        answers,
+        objects: BTreeMap::new(),
         kept,
         began: None,
     };

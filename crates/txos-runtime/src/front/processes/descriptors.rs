@@ -16,6 +16,7 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
     if !link.numbers.remove(&number) {
         return answer_of(call.make());
     }
+    link.objects.remove(&number);
     if link.is_lent(number) {
         link.settle_loans();
         link.lent.remove(number);
@@ -74,6 +75,9 @@ fn stand_for(link: &mut Link, number: i32, new: i32, cloexec: bool) -> Sys<i64> 
     match answer_of(link.ask_plainly(&request)) {
         Ok(_) => {
             link.numbers.insert(new);
+            if let Some(&object) = link.objects.get(&number) {
+                link.objects.insert(new, object);
+            }
             if link.is_lent(number) {
                 link.lent.insert(new);
             }
@@ -104,6 +108,7 @@ pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
         link.settle_loans();
         link.lent.remove(target);
     }
+    link.objects.remove(&target);
     if link.numbers.remove(&target) {
         if link.began.is_some() && !wire::is_placeholder(target) {
             link.kept.entry(target).or_insert(kernel::copy_high(target)?);

@@ -17,7 +17,7 @@
 //! | the process dies | its children are killed by the kernel; theirs end with their next call |
 #![allow(unsafe_code)] // processes and threads that begin to run
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -543,6 +543,8 @@ impl Host {
             outlets,
             bound,
             lent: super::lent::Lent::default(),
+            answers: None,
+            objects: BTreeMap::new(),
             closes,
             placeholder: self.placeholder,
             moved: Some(moved),

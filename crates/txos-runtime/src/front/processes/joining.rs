@@ -305,6 +305,8 @@ fn enter(tls: &Tls, door: i32) -> Result<(Link, Joined, u32), Failure> {
         outlets: Vec::new(),
         bound: Vec::new(),
         lent: Lent::default(),
+        answers: None,
+        objects: BTreeMap::new(),
         kept: BTreeMap::new(),
         began: Some(began),
     };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::answers::Table;
 use super::lent::Lent;
 use super::sockets::Bound;
 use super::wire::{self, Answer, Ask, How, Request};
@@ -24,6 +25,8 @@ pub const FAILED: i32 = 125;
 pub struct Process {
     pub(super) link: Mutex<Link>,
     pub(super) window: *mut u8,
+    /// What the server has answered.
+    pub(super) answers: Option<Table>,
     /// It began the transaction.
     pub(super) first: bool,
     /// What can't be part of the transaction ends it.
@@ -52,6 +55,10 @@ pub(super) struct Link {
     pub(super) bound: Vec<Bound>,
     /// What the server has lent.
     pub(super) lent: Lent,
+    /// What it has answered.
+    pub(super) answers: Option<Table>,
+    /// The server's numbers for stable files that are open here.
+    pub(super) objects: BTreeMap<i32, u32>,
     /// What the kernel had open at numbers that are the transaction's, from before that: for when the process leaves.
     pub(super) kept: BTreeMap<i32, i32>,
     /// The process ran before it joined: it outlives an abort. A descriptor of the process that began.
@@ -75,6 +82,8 @@ pub struct Child {
     pub(super) outlets: Vec<Outlet>,
     pub(super) bound: Vec<Bound>,
     pub(super) lent: Lent,
+    pub(super) answers: Option<Table>,
+    pub(super) objects: BTreeMap<i32, u32>,
     /// The parent's, which are not the child's.
     pub(super) closes: Vec<i32>,
     pub(super) placeholder: i32,
@@ -96,10 +105,11 @@ impl Process {
         kind: (bool, bool),
         joined: Option<super::joining::Joined>,
     ) -> Arc<Process> {
-        let window = link.window;
+        let (window, answers) = (link.window, link.answers);
         let (strict, hosted) = kind;
         let inside = AtomicUsize::new(1);
-        Arc::new(Process { link: Mutex::new(link), window, first, strict, hosted, joined, inside })
+        let link = Mutex::new(link);
+        Arc::new(Process { link, window, answers, first, strict, hosted, joined, inside })
     }
 
     /// Aborts the transaction, for all its processes; it begins again if that was asked for when it began, and
@@ -237,6 +247,14 @@ impl Link {
 
     pub(super) fn is_ours(&self, number: i32) -> bool {
         self.numbers.contains(&number)
+    }
+
+    /// What was opened at a number: more than the server's number for it by one, or 0.
+    pub(super) fn stands_for(&mut self, number: i32, object: u64) {
+        match object.checked_sub(1).and_then(|id| u32::try_from(id).ok()) {
+            Some(object) => self.objects.insert(number, object),
+            None => self.objects.remove(&number),
+        };
     }
 
     /// A path that the server has put into the window.

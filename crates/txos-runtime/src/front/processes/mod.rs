@@ -23,6 +23,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `answers` | what the server has answered, and any of them may repeat |
 //! | [`client`] | processes come and go |
 //! | [`decided`] | signals that are held until another process has decided about the transaction |
 //! | [`host`] | the same in a program's own transaction, which stays where it is |
@@ -37,6 +38,7 @@
 //! | [`server`], `locks` | the process that has the transaction |
 //! | `identities` | who the processes are |
 
+mod answers;
 mod calls;
 pub mod client;
 pub mod decided;

@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::answers::{self, About, Book, Changes, Question};
 use super::identities::{self, Ids};
 use super::locks::Locks;
 use super::wire::{self, Answer, Ask, How, Part, Request, Shape, Size};
@@ -19,6 +20,7 @@ use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::held::{self, Sent};
 use crate::tx::kernel::{Credentials, OwnedFd};
 use crate::tx::spaces::{Moved, Outlet, Own, Program, SPACE, SPACES, has_two_paths};
+use crate::tx::trace::Marks;
 use crate::tx::waits::Step;
 use crate::tx::{Failure, Tx, kernel};
 use txos_calls::Class;
@@ -78,6 +80,8 @@ pub(super) struct Desk {
     /// How many calls were judged for others.
     judged: u32,
     locks: Locks,
+    /// What was answered, for all of them.
+    book: Option<Book>,
 }
 
 // SAFETY: a window belongs to who has the desk.
@@ -89,7 +93,8 @@ impl Desk {
         let ids = vec![Ids::own()?];
         let (members, handed_over, locks) = (Vec::new(), Vec::new(), Locks::default());
         let senders = Vec::new();
-        Some(Desk { members, outlets, handed_over, ids, senders, judged: 0, locks })
+        let (judged, book) = (0, None);
+        Some(Desk { members, outlets, handed_over, ids, senders, judged, locks, book })
     }
 
     /// Nobody serves the processes any more: how many there were.
@@ -183,6 +188,13 @@ impl Desk {
             }
             let Some((_, process)) = member.process else { continue };
             kill(process);
+        }
+    }
+
+    /// No answer that was written down holds any longer.
+    fn void_answers(&mut self) {
+        if let Some(book) = &mut self.book {
+            book.changed(Marks::ALL);
         }
     }
 
@@ -367,12 +379,12 @@ pub(super) struct Server<'t> {
 pub fn run(
     thread: &mut Thread,
     socket: i32,
-    window_fd: i32,
+    files: (i32, Option<i32>),
     moved: &[Moved],
     outlets: Vec<Outlet>,
 ) -> ! {
     signals::block_all();
-    let served = thread::guarded(|| serve(thread, socket, window_fd, moved, outlets));
+    let served = thread::guarded(|| serve(thread, socket, files, moved, outlets));
     if let Err(panic) = served {
         api::tell(&session::defect(&panic).what);
     }
@@ -387,7 +399,13 @@ fn end() -> ! {
     }
 }
 
-fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outlets: Vec<Outlet>) {
+fn serve(
+    thread: &mut Thread,
+    socket: i32,
+    (window_fd, book_fd): (i32, Option<i32>),
+    moved: &[Moved],
+    outlets: Vec<Outlet>,
+) {
     let Some(tx) = transaction(thread) else { return };
     let there = tx.moved_here();
     let locks = tx.take_record_locks();
@@ -429,6 +447,7 @@ fn serve(thread: &mut Thread, socket: i32, window_fd: i32, moved: &[Moved], outl
     // All files of all processes are open here.
     kernel::raise_descriptor_limit();
     desk.locks.begins_with(locks);
+    desk.book = book_fd.and_then(|fd| Book::of(fd).ok());
     // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
     tx.lends_to(first.space, unsafe { wire::epoch(window) });
     desk.members.push(first);
@@ -509,6 +528,9 @@ impl Server<'_> {
                 }
             }
             let ready = self.wait();
+            if ready.is_empty() && self.has_lost() {
+                return;
+            }
             for at in ready.into_iter().rev() {
                 if !self.heed(at) {
                     return;
@@ -525,7 +547,8 @@ impl Server<'_> {
             .iter()
             .map(|member| libc::pollfd { fd: member.socket, events: libc::POLLIN, revents: 0 })
             .collect();
-        let time = if self.ended.is_some() { 250 } else { -1_i64 };
+        // A process may find all that it asks by itself, and not learn that the transaction has lost.
+        let time = 250;
         let words = [polled.as_mut_ptr() as u64, polled.len() as u64, time as u64, 0, 0, 0];
         // SAFETY: the kernel writes to the array, whose length it is told.
         unsafe { syscall(libc::SYS_poll, words) };
@@ -615,6 +638,17 @@ impl Server<'_> {
         }
         self.desk.locks.closed_all(member.space, |_| true);
         true
+    }
+
+    /// Whether the transaction has lost meanwhile: then it is over.
+    fn has_lost(&mut self) -> bool {
+        if let Some(tx) = transaction(self.thread) {
+            tx.check_doom();
+        }
+        let why = self.doom();
+        let is_over = why.is_some();
+        why.into_iter().for_each(|why| self.over(why));
+        is_over
     }
 
     fn doom(&mut self) -> Option<Failure> {
@@ -783,6 +817,62 @@ impl Server<'_> {
 
     /// A call, with the descriptors and addresses of this process.
     fn call(&mut self, at: usize, request: &Request) -> Sys<Answered> {
+        if let Some(tx) = transaction(self.thread) {
+            tx.begin_trace();
+        }
+        let answered = self.carry_out(at, request);
+        self.note_answer(at, request, &answered);
+        answered
+    }
+
+    /// What a call has changed makes answers void. Its own answer is written down, if it is one to a question.
+    fn note_answer(&mut self, at: usize, request: &Request, answered: &Sys<Answered>) {
+        let (desk, Some(tx)) = (&mut *self.desk, transaction(self.thread)) else { return };
+        let (Some(book), member) = (desk.book.as_mut(), &desk.members[at]) else { return };
+        let (number, words) = (request.number, &request.words);
+        match Changes::of(number, words) {
+            Changes::Nothing => {}
+            Changes::Traced => {
+                let chosen = i32::try_from(request.chosen).ok().filter(|&number| number >= 0);
+                let number = chosen.or(Changes::number(number, words));
+                book.changed(tx.has_changed(number.map(|number| member.space + number)));
+            }
+            Changes::Any => book.changed(Marks::ALL),
+        }
+        let standing = member.stands(tx);
+        let Some(question) = Question::of(number, words) else { return };
+        let Ok(Answered(answer, _)) = answered else { return };
+        if answer.how() != Some(How::Done) {
+            return;
+        }
+        let (from, path, marks) = match question.about() {
+            About::Path(at) => {
+                let Ok(path) = member.path(words[at]) else { return };
+                (answers::from_path(&path, standing), path, tx.rests_on(answer.answer))
+            }
+            About::Number(at) => {
+                let is_empty = |at: usize| member.path(words[at]).is_ok_and(|path| path.is_empty());
+                if !at.is_none_or(is_empty) {
+                    return;
+                }
+                let object = member.number(words[0]).ok().and_then(|n| tx.object_at(n as i32));
+                let from = object
+                    .and_then(|(id, _)| answers::from_object(u32::try_from(id).ok()?, standing));
+                (from, Vec::new(), object.map(|(_, marks)| marks))
+            }
+        };
+        if let (Some((place, size)), Some(marks), Some(from)) =
+            (question.data(answer.answer), marks, from)
+        {
+            let data = match size {
+                0 => Vec::new(),
+                _ => member.bytes(words[place] as usize, size),
+            };
+            book.write(&question, (from, &path), answer.answer, &data, marks);
+        }
+    }
+
+    fn carry_out(&mut self, at: usize, request: &Request) -> Sys<Answered> {
         let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let refused = matches!(txos_calls::class(request.number), Class::Refused(..));
@@ -865,7 +955,12 @@ impl Server<'_> {
                 };
                 Ok(match number.and_then(|number| tx.lend(number)) {
                     Some(real) => Answered(Answer::new(How::Lent, answer), Beside::kept(real)),
-                    None => Answered::of(answer),
+                    None => {
+                        let object = number.filter(|_| opens).and_then(|n| tx.object_at(n));
+                        let mut answer = Answer::new(How::Done, answer);
+                        answer.more[0] = object.map_or(0, |(id, _)| 1 + id as u64);
+                        Answered(answer, Beside::default())
+                    }
                 })
             }
             _ => Ok(Answered::of(answer)),
@@ -967,6 +1062,8 @@ impl Server<'_> {
         let elsewhere = tx.take_live();
         tx.delegate(false);
         tx.exchange(&mut member.own);
+        self.desk.void_answers();
+        let member = &self.desk.members[at];
         if let Some(path) = elsewhere {
             let mut answer = Answer::new(How::Elsewhere, 0);
             answer.more[0] = member.put(&path)?;
@@ -1018,6 +1115,9 @@ impl Server<'_> {
         tx.exchange(&mut member.own);
         let real = tx.to_be_mapped(&call);
         tx.exchange(&mut member.own);
+        if call.int(3) & libc::MAP_PRIVATE == 0 {
+            self.desk.void_answers();
+        }
         Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::kept(real?)))
     }
 
@@ -1053,6 +1153,9 @@ impl Server<'_> {
         let place = desk.place(tx, from, who, number);
         tx.exchange(&mut self.desk.members[at].own);
         let Place { space, socket, window } = place?;
+        if let Some(child) = self.desk.members.last().filter(|_| self.desk.book.is_some()) {
+            child.stands(tx);
+        }
         if self.hosted.is_none()
             && let Some(child) = self.desk.members.last()
         {
@@ -1101,6 +1204,9 @@ impl Server<'_> {
         }
         let member = &mut self.desk.members[at];
         member.who = who as u32;
+        if self.desk.book.is_some() {
+            member.stands(tx);
+        }
         tx.becomes(&mut member.own, member.who)
     }
 
@@ -1138,8 +1244,12 @@ impl Server<'_> {
         words.extend(outlets.flat_map(|o| [o.id.dev, o.id.ino, u64::from(o.kind)]));
         let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         let mut answer = Answer::new(How::WithDescriptors, i64::from(flags));
-        answer.more[0] = self.desk.members[at].put(&bytes)?;
-        Ok(Answered(answer, Beside::kept(self.desk.members[at].window_fd)))
+        let member = &self.desk.members[at];
+        answer.more[0] = member.put(&bytes)?;
+        // What was answered to the owner is nobody else's.
+        let book = self.desk.book.as_ref().filter(|_| member.who == 0);
+        let numbers = [Some(member.window_fd), book.map(|book| book.fd)];
+        Ok(Answered(answer, Beside::all_kept(numbers.into_iter().flatten())))
     }
 }
 
@@ -1220,7 +1330,11 @@ impl Beside {
     }
 
     fn kept(number: i32) -> Beside {
-        Beside { numbers: vec![number], closed: false }
+        Beside::all_kept([number])
+    }
+
+    fn all_kept(numbers: impl IntoIterator<Item = i32>) -> Beside {
+        Beside { numbers: numbers.into_iter().collect(), closed: false }
     }
 
     fn numbers(&self) -> Vec<i32> {
@@ -1287,6 +1401,18 @@ impl Member {
         // SAFETY: the addresses are in the window, where there is as much as the call reads or writes, and to
         // which there is no reference.
         Ok(unsafe { Call::new(request.number, words) })
+    }
+
+    /// Says in the window for which questions of the process the table of answers counts, and what that is. No call of the process is being
+    /// carried out.
+    fn stands(&self, tx: &Tx) -> u32 {
+        let standing = match self.who {
+            0 if !tx.has_other_root(&self.own) => answers::standing(self.own.directory()),
+            _ => 0,
+        };
+        // SAFETY: the window is mapped as long as there is this member.
+        unsafe { wire::standing(self.window) }.store(standing, Ordering::Release);
+        standing
     }
 
     /// A path in the window.

@@ -16,7 +16,7 @@ pub const WINDOW: usize = 1 << 20;
 /// How much of it is for the bytes of one read or write, at most.
 pub const BYTES: usize = WINDOW - (64 << 10);
 /// The first place in it that is used: zero is a null pointer, and there are the word that is not zero once the
-/// transaction is over, and that of [`epoch`].
+/// transaction is over, and those of [`epoch`] and [`standing`].
 const FIRST: usize = 64;
 
 /// What is asked.
@@ -610,17 +610,28 @@ pub fn is_placeholder(number: i32) -> bool {
 }
 
 fn sealed(name: &std::ffi::CStr, size: u64, seals: i32) -> Sys<i32> {
+    let fd = new_file(name, size)?;
+    seal(fd, seals)?;
+    Ok(fd)
+}
+
+/// A file in memory, of a size in bytes, that can be sealed.
+pub(super) fn new_file(name: &std::ffi::CStr, size: u64) -> Sys<i32> {
     let kind = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
     // SAFETY: the name ends with its zero.
     let fd = check(unsafe {
         syscall(libc::SYS_memfd_create, [name.as_ptr() as u64, kind, 0, 0, 0, 0])
     })? as i32;
     crate::tx::kernel::ftruncate(fd, size)?;
+    Ok(crate::tx::kernel::raised(fd))
+}
+
+/// Seals a file in memory for good.
+pub(super) fn seal(fd: i32, seals: i32) -> Sys<()> {
     let seals = seals | libc::F_SEAL_SEAL;
     let words = [fd as u64, libc::F_ADD_SEALS as u64, seals as u64, 0, 0, 0];
     // SAFETY: it has no pointers.
-    check(unsafe { syscall(libc::SYS_fcntl, words) })?;
-    Ok(crate::tx::kernel::raised(fd))
+    check(unsafe { syscall(libc::SYS_fcntl, words) }).map(drop)
 }
 
 /// Behind a window there is nothing: who reads text in it, whose end the other side may take away meanwhile, reads no
@@ -666,6 +677,15 @@ pub unsafe fn is_over<'w>(window: *mut u8) -> &'w AtomicU32 {
 pub unsafe fn epoch<'w>(window: *mut u8) -> &'w AtomicU32 {
     // SAFETY: it is in the window, which is aligned, and both sides use it like that.
     unsafe { &*window.cast::<AtomicU32>().add(1) }
+}
+
+/// The word that says for which questions of the process the table of answers counts ([`super::answers`]).
+///
+/// # Safety
+/// The window is mapped as long as the reference lives.
+pub unsafe fn standing<'w>(window: *mut u8) -> &'w AtomicU32 {
+    // SAFETY: it is in the window, which is aligned, and both sides use it like that.
+    unsafe { &*window.cast::<AtomicU32>().add(2) }
 }
 
 /// Unmaps one.

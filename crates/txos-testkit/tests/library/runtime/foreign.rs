@@ -233,6 +233,133 @@ fn files_of_a_lower_layer_are_changed_in_place() {
 /// A process has files of the transaction open itself, as others have: offsets, flags and contents are the same for all, over
 /// `fork`, `dup` and another program, and modes are what writes leave of them.
 #[test]
+fn what_was_looked_up_is_looked_up_again_after_a_change() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = r#"
+import os, stat, subprocess, sys
+ALL = ['.', '..', 'd', 'd/f', 'd/g', 'd/l', 'd/l/x', 'e', 'e/f', 'e/../d/f', 'd/sub/..', 'd/sub/deep', 'big', 'two', '/proc/self/cwd/d/f', 'cwd/f', 'cwd/d/f', 'fd/x', 'no/such']
+def tried(f):
+    try: return f()
+    except OSError as e: return e.strerror
+def shown(s): return (oct(s.st_mode), s.st_nlink if stat.S_ISREG(s.st_mode) else '', s.st_size if not stat.S_ISDIR(s.st_mode) else '')
+def look(top, path):
+    path = path if path.startswith('/') else top + path
+    opened = lambda: os.close(os.open(path, os.O_RDONLY))
+    return [tried(lambda: shown(os.stat(path))), tried(lambda: shown(os.lstat(path))), os.access(path, os.X_OK), tried(lambda: os.readlink(path)), tried(opened)]
+def child(f):
+    sys.stdout.flush(); pid = os.fork()
+    if pid == 0: f(); sys.stdout.flush(); os._exit(0)
+    os.waitpid(pid, 0)
+here = os.getcwd() + '/'
+def looks(what):
+    print('---', what)
+    def all(): [print(path, look(top, path)) for top in ['', here] for path in ALL]
+    # Asked and answered by several processes, more than once each.
+    all(); child(all); all()
+def by_other(f): child(f)
+looks('at first')
+def change(what, f, other=False):
+    (by_other if other else lambda f: f())(f); looks(what)
+change('mkdir', lambda: os.mkdir('e'))
+change('new file', lambda: open('e/f', 'w').write('new'), True)
+change('longer', lambda: open('d/f', 'a').write('more'))
+change('shorter', lambda: os.truncate('d/f', 2), True)
+change('link', lambda: os.link('d/f', 'two'))
+change('mode', lambda: os.chmod('d/f', 0o600), True)
+change('closed', lambda: os.chmod('d', 0o600))
+change('opened', lambda: os.chmod('d', 0o755))
+change('symlink', lambda: os.symlink('sub', 'd/l'))
+change('below', lambda: os.mkdir('d/sub/x'), True)
+change('another one', lambda: (os.symlink('/nowhere', 'd/k'), os.rename('d/k', 'd/l')))
+change('moved', lambda: os.rename('d/f', 'd/g'), True)
+change('directory moved', lambda: os.rename('d', 'no'))
+change('back', lambda: (os.rename('no', 'd'), os.rename('d/g', 'd/f')), True)
+change('swapped', lambda: subprocess.run(['/bin/sh', '-c', 'mv d t; mv e d; mv t e']))
+change('removed', lambda: os.unlink('two'))
+change('truncated', lambda: os.close(os.open('big', os.O_WRONLY | os.O_TRUNC)), True)
+change('appended', lambda: subprocess.run(['/bin/sh', '-c', 'echo line >> big']))
+change('cwd', lambda: (os.symlink('/proc/self/cwd', 'cwd'), os.chdir('d')))
+os.chdir('e' if os.path.exists('e') else '../e'); looks('elsewhere')
+os.chdir('..')
+change('tree removed', lambda: subprocess.run(['rm', '-r', 'd']), True)
+fd = os.open('e', os.O_RDONLY | os.O_DIRECTORY)
+change('below a descriptor', lambda: os.rename('e', 'f', src_dir_fd=os.open('.', 0)))
+print(tried(lambda: shown(os.stat('f', dir_fd=fd))), tried(lambda: os.stat('e', dir_fd=fd)))
+# What is open, as it is now.
+a = os.open('small', os.O_RDONLY); b = os.open('small', os.O_RDONLY)
+print(shown(os.fstat(a)), os.read(a, 2))
+os.chmod('small', 0o640); print(shown(os.fstat(a)), shown(os.fstat(b)))
+child(lambda: os.link('small', 'other')); print(shown(os.fstat(a)))
+child(lambda: open('small', 'a').write('!')); print(shown(os.fstat(a)), os.read(a, 100), os.read(b, 100))
+os.unlink('small'); os.unlink('other'); print(shown(os.fstat(a)), os.read(a, 1))
+"#;
+    let prepare =
+        "mkdir -p d/sub; echo f > d/f; echo big > big; echo small file > small; chmod 777 . d";
+    says_the_same(prepare, script);
+}
+
+#[test]
+fn files_that_several_processes_read_may_be_changed_meanwhile() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = r#"
+import fcntl, os, subprocess, sys, threading
+# The offset is one for all readers, also while the file becomes another one inside: each byte is read once.
+for n in range(60):
+    name = 'f%d' % (n % 20)
+    open(name, 'a').write('x') if n >= 20 else None
+    size = os.stat(name).st_size
+    fd = os.open(name, os.O_RDONLY); got = []
+    def reads():
+        while True:
+            some = os.read(fd, 1)
+            if not some: break
+            got.append(some)
+    readers = [threading.Thread(target=reads) for _ in range(2)]
+    pid = os.fork()
+    if pid == 0:
+        w = os.open(name, os.O_WRONLY); os.pwrite(w, b'y', 1)
+        if n % 2: os.ftruncate(w, size)
+        os._exit(0)
+    for r in readers: r.start()
+    for r in readers: r.join()
+    os.waitpid(pid, 0)
+    print(n, len(got) == size, os.lseek(fd, 0, os.SEEK_CUR) == size, os.pread(fd, 3, 0)[1:2]); os.close(fd)
+# A lock goes with the descriptor, although nothing else is done afterwards.
+def held(lock, unlock):
+    up, down = os.pipe(), os.pipe()
+    sys.stdout.flush(); pid = os.fork()
+    if pid == 0:
+        fd = os.open('f1', os.O_RDONLY); os.read(fd, 1); lock(fd); os.write(up[1], b'1'); os.read(down[0], 1)
+        unlock(fd); os.write(up[1], b'2'); os.read(down[0], 1); os._exit(0)
+    os.read(up[0], 1)
+    fd = os.open('f1', os.O_RDWR)
+    def tries():
+        try: (fcntl.flock if lock is by_flock else fcntl.lockf)(fd, fcntl.LOCK_EX | fcntl.LOCK_NB); return 'free'
+        except OSError as e: return e.strerror
+    print(tries()); os.write(down[1], b'1'); os.read(up[0], 1); print(tries()); os.close(fd)
+    os.write(down[1], b'2'); os.waitpid(pid, 0)
+def by_flock(fd): fcntl.flock(fd, fcntl.LOCK_SH)
+def by_record(fd): fcntl.lockf(fd, fcntl.LOCK_SH)
+def closes(fd): os.close(fd)
+def closes_another(fd): os.close(os.open('f1', os.O_RDONLY))
+held(by_flock, closes); held(by_record, closes); held(by_record, closes_another)
+# Numbers that are used again, by this process and the next.
+for n in range(5):
+    fd = os.open('f2', os.O_RDONLY); os.read(fd, 1); os.close(fd)
+    r, w = os.pipe(); os.write(w, b'p'); print(fd == r, os.read(r, 1)); os.close(r); os.close(w)
+    fd = os.open('f2', os.O_RDONLY); more = os.dup(fd); os.close(fd); print(os.read(more, 1), os.dup2(more, fd) == fd)
+    os.close(fd); print(subprocess.run(['/bin/sh', '-c', 'cat <&%d' % more], pass_fds=[more], capture_output=True).stdout); os.close(more)
+    fd = os.open('f3', os.O_RDONLY); os.close(fd); os.closerange(3, 30)
+    try: os.fstat(fd)
+    except OSError as e: print(e.strerror)
+"#;
+    says_the_same(
+        "for n in $(seq 0 19); do printf 0123456789abcdefghij > f$n; done; chmod 777 . f*",
+        script,
+    );
+}
+
+#[test]
 fn open_files_are_shared_between_processes() {
     require!(skip::has(PYTHON), "no {PYTHON}");
     let script = "

@@ -4,6 +4,7 @@
 
 mod after;
 mod alone;
+mod answers;
 mod by_kernel;
 mod checkpoint;
 mod clients;
