@@ -128,6 +128,15 @@ impl What {
         matches!(self, What::Data { .. } | What::Patch { .. } | What::Attrs { .. })
     }
 
+    /// What a change in place makes of the attributes.
+    pub(crate) fn attrs(&self) -> Option<&AttrChange> {
+        match self {
+            What::Data { attrs, .. } | What::Patch { attrs, .. } => Some(attrs),
+            What::Attrs { change, .. } => Some(change),
+            _ => None,
+        }
+    }
+
     /// The versions of stable objects that it is of.
     pub(crate) fn versions_mut(&mut self) -> impl Iterator<Item = &mut Version> {
         let (object, there) = match self {

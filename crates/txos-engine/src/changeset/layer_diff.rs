@@ -3,8 +3,10 @@
 //!
 //! Either state is an upper directory, as a savepoint lists it, over the stable tree as it is now. A path at
 //! which the two lists agree, and above which nothing is hidden or moved by one of them alone, is the same in
-//! both; all others are looked up in both.
+//! both; all others are looked up in both. In the library's view the recorded changes take the place of the upper
+//! directory ([`recorded`]).
 
+mod recorded;
 mod replay;
 
 use std::borrow::Cow;
@@ -20,7 +22,7 @@ use rustix::fs::{AtFlags, CWD};
 pub use replay::{Replay, Step};
 
 use super::overlay::overlay_xattr;
-use super::{Entry, Side, Status, is_overlay_xattr, same_bytes};
+use super::{Entry, Side, Status, What, is_overlay_xattr, same_bytes};
 use crate::error::{Context, Error, Result};
 use crate::object::FileKind;
 use crate::path::layer::{child, is_at_or_below, split};
@@ -38,7 +40,6 @@ use crate::version::stat_at;
 /// # Errors
 /// [`Error::WrongState`] if it has no such layer, [`Error::Io`] with what can't be read.
 pub fn layer_entries(tx: &Transaction, number: u32) -> Result<Vec<Entry>> {
-    tx.check_has_overlay()?;
     let _rights = crate::sys_owner::rights();
     let stack = tx.meta.stack_or_first();
     let layer = number.checked_sub(1).and_then(|n| stack.layers.get(n as usize));
@@ -93,13 +94,17 @@ impl RunningLayer {
 /// # Errors
 /// [`Error::Io`] with what can't be read.
 pub fn running_layer(tx: &Transaction) -> Result<RunningLayer> {
-    tx.check_has_overlay()?;
     let _rights = crate::sys_owner::rights();
     between(tx, tx.meta.before.as_ref().map_or(0, |before| before.savepoint), None)
 }
 
 /// What differs between two savepoints; `None` stands for the private copies as they are.
 fn between(tx: &Transaction, below: u32, above: Option<u32>) -> Result<RunningLayer> {
+    if tx.meta.recorded {
+        let entries = recorded::between(tx, below, above)?;
+        // The copies are put together anew with each record. So the next savepoint takes a look.
+        return Ok(RunningLayer { entries, ..RunningLayer::default() });
+    }
     let below = match below {
         0 => Cow::Owned(Manifest::default()),
         number => tx.savepoint(number)?,
@@ -159,19 +164,97 @@ fn touched<'a>(old: &'a Tree, new: &'a Tree) -> Vec<Touched<'a>> {
 }
 
 /// One state of one layer. Paths are relative to the layer's root.
+trait View {
+    fn layer(&self) -> &Layer;
+
+    /// What is at a path.
+    fn object(&self, path: &[u8]) -> Option<Object<'_>>;
+
+    /// What of the stable tree shows through at a path: its path there.
+    fn lower(&self, path: &[u8]) -> Option<Vec<u8>>;
+
+    /// The names in a directory that the transaction itself lists.
+    fn own_names(&self, dir: &[u8]) -> Vec<Vec<u8>>;
+
+    fn stable(&self, lower: &[u8]) -> PathBuf {
+        let layer = self.layer();
+        match lower {
+            b"" => layer.target.clone(),
+            lower => from_bytes(&join(layer.target.as_os_str().as_bytes(), lower)),
+        }
+    }
+
+    /// Everything below a directory, of the stable tree what shows through.
+    fn below(&self, path: &[u8], found: &mut Vec<Vec<u8>>) -> Result<()> {
+        let mut names = BTreeSet::new();
+        if let Some(lower) = self.lower(path) {
+            let dir = self.stable(&lower);
+            if let Ok(fd) = sys::open_dir_canonical(dir.as_os_str().as_bytes()) {
+                let listed = sys::names_in(fd.as_fd()).at("listing", &dir)?;
+                names.extend(listed.into_iter().map(|(name, _)| name));
+            }
+        }
+        names.extend(self.own_names(path));
+        for name in names {
+            let path = child(path, &name);
+            let Some(object) = self.object(&path) else { continue };
+            found.push(path.clone());
+            if object.side.kind == FileKind::Dir {
+                self.below(&path, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An upper directory, as a savepoint lists it.
 struct State<'a> {
     layer: &'a Layer,
     tree: &'a Tree,
 }
 
+/// Pieces of content, and where each is written.
+type Pieces<'a> = &'a [(u64, Vec<u8>)];
+
 /// What is at a path.
 struct Object<'a> {
     side: Side,
     rdev: u64,
-    /// What the savepoint says of it; none if it is the stable tree's.
+    /// What the savepoint says of it, or of its content; none if that is the stable tree's.
     item: Option<&'a Item>,
     /// Where its content can be read, if it can.
     at: Option<PathBuf>,
+    /// Of a stable object that a change in place is recorded of: that change, and the object.
+    in_place: Option<(&'a What, PathBuf)>,
+}
+
+impl Object<'_> {
+    /// What of the stable tree is at a path.
+    fn stable(at: PathBuf) -> Option<Self> {
+        let version = stat_at(CWD, at.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let (side, rdev) = (Side::of(&version), version.rdev);
+        Some(Object { side, rdev, item: None, at: Some(at), in_place: None })
+    }
+
+    /// The pieces that are written into a stable file, and how long it is then.
+    fn patch(&self) -> Option<(Pieces<'_>, Option<u64>)> {
+        match self.in_place {
+            Some((What::Patch { writes, size, .. }, _)) => Some((writes, *size)),
+            _ => None,
+        }
+    }
+}
+
+/// What a savepoint says of an object, for people.
+fn side_of(item: &Item) -> Side {
+    Side {
+        kind: item.kind(),
+        mode: item.mode & 0o7777,
+        uid: item.uid,
+        gid: item.gid,
+        size: item.size,
+        mtime: item.mtime,
+    }
 }
 
 impl<'a> State<'a> {
@@ -179,7 +262,21 @@ impl<'a> State<'a> {
         self.tree.get(&join_upper(path))
     }
 
-    /// What of the stable tree shows through at a path: its path there.
+    /// The name in the stable tree that a name stands for, also if what is there was copied.
+    fn lower_of(&self, path: &[u8]) -> Option<Vec<u8>> {
+        if self.item(path).is_none() {
+            return self.lower(path);
+        }
+        let (dir, name) = split(path);
+        self.lower(dir).map(|dir| child(&dir, name))
+    }
+}
+
+impl View for State<'_> {
+    fn layer(&self) -> &Layer {
+        self.layer
+    }
+
     fn lower(&self, path: &[u8]) -> Option<Vec<u8>> {
         let (mut at, mut reached) = (Some(Vec::new()), Vec::new());
         for name in path.split(|&b| b == b'/').filter(|name| !name.is_empty()) {
@@ -203,67 +300,24 @@ impl<'a> State<'a> {
         at
     }
 
-    /// The name in the stable tree that a name stands for, also if what is there was copied.
-    fn lower_of(&self, path: &[u8]) -> Option<Vec<u8>> {
-        if self.item(path).is_none() {
-            return self.lower(path);
-        }
-        let (dir, name) = split(path);
-        self.lower(dir).map(|dir| child(&dir, name))
-    }
-
-    fn stable(&self, lower: &[u8]) -> PathBuf {
-        match lower {
-            b"" => self.layer.target.clone(),
-            lower => from_bytes(&join(self.layer.target.as_os_str().as_bytes(), lower)),
-        }
-    }
-
-    fn object(&self, path: &[u8]) -> Option<Object<'a>> {
+    fn object(&self, path: &[u8]) -> Option<Object<'_>> {
         if let Some(item) = self.item(path) {
             if item.is_whiteout() {
                 return None;
             }
             let upper = || from_bytes(&join(self.layer.upper.as_os_str().as_bytes(), path));
             let unsaved = matches!(item.content, Content::None) && item.kind() == FileKind::File;
-            let side = Side {
-                kind: item.kind(),
-                mode: item.mode & 0o7777,
-                uid: item.uid,
-                gid: item.gid,
-                size: item.size,
-                mtime: item.mtime,
-            };
             let at = saved_content(self.layer, item).or_else(|| unsaved.then(upper));
-            return Some(Object { side, rdev: item.rdev, item: Some(item), at });
+            let (side, rdev) = (side_of(item), item.rdev);
+            return Some(Object { side, rdev, item: Some(item), at, in_place: None });
         }
-        let at = self.stable(&self.lower(path)?);
-        let version = stat_at(CWD, at.as_os_str().as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some(Object { side: Side::of(&version), rdev: version.rdev, item: None, at: Some(at) })
+        Object::stable(self.stable(&self.lower(path)?))
     }
 
-    /// Everything below a directory, of the stable tree what shows through.
-    fn below(&self, path: &[u8], found: &mut Vec<Vec<u8>>) -> Result<()> {
-        let mut names = BTreeSet::new();
-        if let Some(lower) = self.lower(path) {
-            let dir = self.stable(&lower);
-            if let Ok(fd) = sys::open_dir_canonical(dir.as_os_str().as_bytes()) {
-                let listed = sys::names_in(fd.as_fd()).at("listing", &dir)?;
-                names.extend(listed.into_iter().map(|(name, _)| name));
-            }
-        }
-        let top = join_upper(path);
+    fn own_names(&self, dir: &[u8]) -> Vec<Vec<u8>> {
+        let top = join_upper(dir);
         let upper = self.tree.range(top.clone()..).take_while(|(p, _)| p.starts_with(&top[..]));
-        names.extend(upper.filter(|(p, _)| split(p).0 == top).map(|(p, _)| split(p).1.to_vec()));
-        for name in names {
-            let path = child(path, &name);
-            let Some(object) = self.object(&path) else { continue };
-            found.push(path.clone());
-            if object.side.kind == FileKind::Dir {
-                self.below(&path, found)?;
-            }
-        }
-        Ok(())
+        upper.filter(|(p, _)| split(p).0 == top).map(|(p, _)| split(p).1.to_vec()).collect()
     }
 }
 
@@ -277,20 +331,26 @@ fn below_upper(key: &[u8]) -> Option<&[u8]> {
 }
 
 /// The state before, the state after, and what was moved from one place to another between them.
-struct Pair<'a> {
-    old: State<'a>,
-    new: State<'a>,
-    /// Where their lists differ. What was moved is at a path of these, and was at one.
-    touched: Vec<Touched<'a>>,
+struct Both<V> {
+    old: V,
+    new: V,
     /// From where to where, parents first.
     moves: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// The same of an upper directory.
+struct Pair<'a> {
+    both: Both<State<'a>>,
+    /// Where their lists differ. What was moved is at a path of these, and was at one.
+    touched: Vec<Touched<'a>>,
     /// What was seen of the command that made the new one of the old.
     reads: Option<&'a ReadSet>,
 }
 
 impl<'a> Pair<'a> {
     fn new(old: State<'a>, new: State<'a>, touched: Vec<Touched<'a>>) -> Self {
-        let mut pair = Pair { old, new, touched, moves: Vec::new(), reads: None };
+        let both = Both { old, new, moves: Vec::new() };
+        let mut pair = Pair { both, touched, reads: None };
         let mut by_inode: HashMap<u64, &[u8]> = HashMap::new();
         for (key, was, _) in &pair.touched {
             let was = was.filter(|item| !item.is_whiteout() && !item.several);
@@ -309,14 +369,14 @@ impl<'a> Pair<'a> {
                 FileKind::Dir => pair.source_by_redirect(path),
                 _ => {
                     let origin = overlay_xattr(&item.xattrs, b"origin").and_then(Handle::stored)?;
-                    by_handle.get(&origin).cloned().filter(|_| pair.old.item(path).is_none())
+                    by_handle.get(&origin).cloned().filter(|_| pair.both.old.item(path).is_none())
                 }
             });
             let Some(from) = from.filter(|from| from != path) else { continue };
-            let known = pair.before(path).is_some_and(|known| known == from);
-            let taken = pair.moves.iter().any(|(source, _)| *source == from);
+            let known = pair.both.before(path).is_some_and(|known| known == from);
+            let taken = pair.both.moves.iter().any(|(source, _)| *source == from);
             if !known && !taken && pair.is_moved(&from, path) {
-                pair.moves.push((from, path.to_vec()));
+                pair.both.moves.push((from, path.to_vec()));
             }
         }
         pair
@@ -328,9 +388,9 @@ impl<'a> Pair<'a> {
         for (key, was, now) in &self.touched {
             let fresh = was.is_none() && now.is_some_and(Item::is_whiteout);
             let Some(path) = below_upper(key).filter(|_| fresh) else { continue };
-            let Some(lower) = self.old.lower(path) else { continue };
+            let Some(lower) = self.both.old.lower(path) else { continue };
             let (dir, name) = split(&lower);
-            let dir = sys::open_dir_canonical(self.old.stable(dir).as_os_str().as_bytes());
+            let dir = sys::open_dir_canonical(self.both.old.stable(dir).as_os_str().as_bytes());
             if let Some(handle) = dir.ok().and_then(|dir| Handle::of(dir.as_fd(), name)) {
                 gone.insert(handle, path.to_vec());
             }
@@ -346,7 +406,7 @@ impl<'a> Pair<'a> {
         item: &Item,
     ) -> Option<Vec<u8>> {
         let from = *by_inode.get(&item.ino)?;
-        let was = self.old.item(from)?;
+        let was = self.both.old.item(from)?;
         let same = (was.mode, was.mtime) == (item.mode, item.mtime)
             && (item.kind() == FileKind::Dir || was.size == item.size);
         (from != path && same).then(|| from.to_vec())
@@ -354,38 +414,64 @@ impl<'a> Pair<'a> {
 
     /// Where a directory that shows a stable one was before.
     fn source_by_redirect(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let item = self.new.item(path)?;
+        let item = self.both.new.item(path)?;
         let _ = overlay_xattr(&item.xattrs, b"redirect")?;
-        let lower = self.new.lower(path)?;
-        if self.old.lower(path).as_ref() == Some(&lower) {
+        let lower = self.both.new.lower(path)?;
+        if self.both.old.lower(path).as_ref() == Some(&lower) {
             return None;
         }
-        let shows = |path: &[u8]| self.old.lower(path).as_ref() == Some(&lower);
+        let shows = |path: &[u8]| self.both.old.lower(path).as_ref() == Some(&lower);
         if shows(&lower) {
             return Some(lower);
         }
         let redirected = |item: &Item| overlay_xattr(&item.xattrs, b"redirect").is_some();
-        let mut marked = self.old.tree.iter().filter(|(_, item)| redirected(item));
+        let mut marked = self.both.old.tree.iter().filter(|(_, item)| redirected(item));
         marked.find_map(|(key, _)| below_upper(key).filter(|p| shows(p)).map(<[u8]>::to_vec))
     }
 
     /// Whether what was at `from` is at `to` now, with what it held, and not at `from`.
     fn is_moved(&self, from: &[u8], to: &[u8]) -> bool {
-        let (Some(was), Some(is)) = (self.old.object(from), self.new.object(to)) else {
+        let (Some(was), Some(is)) = (self.both.old.object(from), self.both.new.object(to)) else {
             return false;
         };
-        let stays = match self.new.item(from) {
+        let stays = match self.both.new.item(from) {
             // Nothing is there, either, if a directory above it has gone.
-            None => self.new.object(from).is_some(),
-            Some(item) => {
-                self.old.item(from).is_some_and(|old| old.ino == item.ino && !item.is_whiteout())
-            }
+            None => self.both.new.object(from).is_some(),
+            Some(item) => self
+                .both
+                .old
+                .item(from)
+                .is_some_and(|old| old.ino == item.ino && !item.is_whiteout()),
         };
         !stays
             && was.side.kind == is.side.kind
             && (was.side.kind == FileKind::Dir || same(&was, &is))
     }
 
+    /// The paths, as they are now, that may differ.
+    fn candidates(&self) -> Result<BTreeSet<Vec<u8>>> {
+        let both = &self.both;
+        let differs = |path: &Vec<u8>| {
+            let old = both.before(path).and_then(|before| both.old.item(&before));
+            match (old, both.new.item(path)) {
+                (Some(old), Some(new)) => old != new || both.before(path).as_ref() != Some(path),
+                (old, new) => old.is_some() || new.is_some(),
+            }
+        };
+        let touched = || {
+            self.touched.iter().filter_map(|(key, was, now)| Some((below_upper(key)?, was, now)))
+        };
+        let new = touched().filter(|(.., now)| now.is_some()).map(|(path, ..)| path.to_vec());
+        let old = touched().filter(|(_, was, _)| was.is_some()).map(|(path, ..)| both.after(path));
+        both.candidates(new.chain(old).filter(differs).collect())
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>> {
+        Ok(self.both.entries(self.candidates()?))
+    }
+}
+
+impl<V: View> Both<V> {
     /// Where what is at a path now was before; `None` if what was there was moved away.
     fn before(&self, path: &[u8]) -> Option<Vec<u8>> {
         let moved = self.moves.iter().filter(|(_, to)| is_at_or_below(path, to));
@@ -405,21 +491,9 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The paths, as they are now, that may differ.
-    fn candidates(&self) -> Result<BTreeSet<Vec<u8>>> {
-        let differs = |path: &Vec<u8>| {
-            let old = self.before(path).and_then(|before| self.old.item(&before));
-            match (old, self.new.item(path)) {
-                (Some(old), Some(new)) => old != new || self.before(path).as_ref() != Some(path),
-                (old, new) => old.is_some() || new.is_some(),
-            }
-        };
-        let touched = || {
-            self.touched.iter().filter_map(|(key, was, now)| Some((below_upper(key)?, was, now)))
-        };
-        let new = touched().filter(|(.., now)| now.is_some()).map(|(path, ..)| path.to_vec());
-        let old = touched().filter(|(_, was, _)| was.is_some()).map(|(path, ..)| self.after(path));
-        let listed: BTreeSet<Vec<u8>> = new.chain(old).filter(differs).collect();
+    /// The paths, as they are now, that may differ: those that are listed in either state, and those below of which something
+    /// else shows through.
+    fn candidates(&self, listed: BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>> {
         let mut all = listed.clone();
         for path in &listed {
             let before = self.before(path);
@@ -441,10 +515,11 @@ impl<'a> Pair<'a> {
         Ok(all)
     }
 
-    fn entries(&self) -> Result<Vec<Entry>> {
+    /// How these paths differ.
+    fn entries(&self, candidates: BTreeSet<Vec<u8>>) -> Vec<Entry> {
         let target = |path: &[u8]| self.new.stable(path);
         let mut entries = Vec::new();
-        for path in self.candidates()? {
+        for path in candidates {
             let before = self.before(&path);
             let from = self.moves.iter().find(|(_, to)| *to == path).map(|(from, _)| target(from));
             let old = before.as_deref().and_then(|before| self.old.object(before));
@@ -465,7 +540,7 @@ impl<'a> Pair<'a> {
                 undo: None,
             });
         }
-        Ok(entries)
+        entries
     }
 }
 
@@ -496,6 +571,12 @@ fn same(a: &Object<'_>, b: &Object<'_>) -> bool {
             if saved(a).is_some() && saved(a) == saved(b) {
                 return true;
             }
+            let is_stable = |o: &Object<'_>| o.item.is_none() && o.patch().is_none();
+            if a.patch().is_some() && a.patch() == b.patch()
+                || is_stable(a) && is_stable(b) && a.at == b.at
+            {
+                return true;
+            }
             let open = |o: &Object<'_>| File::open(o.at.as_ref()?).ok();
             a.side.size == b.side.size
                 && open(a).zip(open(b)).is_some_and(|(left, right)| {
@@ -518,10 +599,20 @@ fn target(object: &Object<'_>) -> Option<Vec<u8>> {
 
 /// Its extended attributes, without those of overlayfs.
 fn xattrs(object: &Object<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut all = match (object.item, &object.at) {
-        (Some(item), _) => item.xattrs.clone(),
-        (None, Some(at)) => sys::xattrs(at.as_os_str().as_bytes()).unwrap_or_default(),
-        (None, None) => Vec::new(),
+    let of = |at: &PathBuf| sys::xattrs(at.as_os_str().as_bytes()).unwrap_or_default();
+    let mut all = match (&object.in_place, object.item, &object.at) {
+        (Some((what, stable)), ..) => {
+            let mut all = of(stable);
+            for change in what.attrs().iter().flat_map(|attrs| &attrs.xattrs) {
+                all.retain(|(name, _)| *name != change.name);
+                all.extend(change.new.clone().map(|value| (change.name.clone(), value)));
+            }
+            all.sort();
+            all
+        }
+        (None, Some(item), _) => item.xattrs.clone(),
+        (None, None, Some(at)) => of(at),
+        (None, None, None) => Vec::new(),
     };
     all.retain(|(name, _)| !is_overlay_xattr(name));
     all

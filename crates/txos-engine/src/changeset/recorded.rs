@@ -120,6 +120,20 @@ pub fn recorded_deltas(tx: &Transaction) -> Result<Vec<Delta>> {
     Ok(deltas)
 }
 
+/// The deltas of a savepoint; `None` stands for the record as it is, and 0 for the beginning.
+///
+/// # Errors
+/// As [`recorded_deltas`].
+pub(super) fn deltas_at(tx: &Transaction, savepoint: Option<u32>) -> Result<Vec<Delta>> {
+    let deltas = match savepoint {
+        None => return recorded_deltas(tx),
+        Some(0) => return Ok(Vec::new()),
+        Some(number) => read(&store::deltas_of(&tx.dir().join("saved"), number))?,
+    };
+    super::delta::check(&tx.layers(), &deltas)?;
+    Ok(deltas)
+}
+
 /// Publishing and undoing has moved the ctime of objects, from the first of each two versions to the second: the changes that a
 /// pending transaction has recorded, and its savepoints, are of those objects as they are now.
 ///

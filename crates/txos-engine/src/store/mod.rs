@@ -43,6 +43,7 @@ mod upper;
 
 pub use crate::machine::{boot_id, default_dir};
 pub use before::Before;
+pub(crate) use before::deltas_of;
 pub use fork::Fork;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};

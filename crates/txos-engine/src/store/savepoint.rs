@@ -92,7 +92,7 @@ pub(crate) struct Item {
 }
 
 /// What an entry holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Content {
     /// Nothing that has to be saved, or nothing saved yet.
     None,

@@ -466,7 +466,7 @@ impl Transaction {
         &self.dir
     }
 
-    /// That its private copies are an overlay's, which can be compared with another's.
+    /// That its private copies are an overlay's, which can be merged with another's.
     ///
     /// # Errors
     /// [`Error::WrongState`] if its commands ran in the library's view.
@@ -477,8 +477,8 @@ impl Transaction {
         Err(Error::WrongState {
             id: self.id(),
             state: "kept from the library's view (--view library)".into(),
-            advice: "such a transaction can't be merged with another one, nor its layers compared: run the commands of the \
-                     one in the other (`txos exec`), or commit one after the other."
+            advice: "such a transaction can't be merged with another one: run the commands of the one in the other \
+                     (`txos exec`), or commit one after the other."
                 .into(),
         })
     }

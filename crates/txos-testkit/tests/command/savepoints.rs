@@ -443,14 +443,15 @@ fn undo_fails_at_each_step() {
 /// A layer shows what it changed, and nothing of the others: the same by its savepoint and while it is the last.
 #[test]
 fn each_layer_is_shown_by_itself() {
+    for view in ["overlay", "library"] {
+        each_layer_is_shown_in(view);
+    }
+}
+
+fn each_layer_is_shown_in(view: &str) {
     let lab = Lab::in_memory();
     let _ = lab.native(PREPARE).expect(0);
-    let shown = |id: &str, layer: usize| {
-        let done =
-            lab.txos(["diff", id, "--name-status", "--layer", &layer.to_string()]).run().expect(0);
-        let prefix = format!("{}/", lab.tree().display());
-        done.text().replace(&prefix, "").replace('\t', " ")
-    };
+    let shown = |id: &str, layer: usize| layer_shown(&lab, id, layer);
     let layers = [
         (
             "echo new >> a; mkdir made; echo h > made/h; mv d moved; rm -r gone; mv b bb",
@@ -470,30 +471,85 @@ fn each_layer_is_shown_by_itself() {
         ),
         (": nothing", ""),
     ];
-    let kept = lab.script(&["--keep", "-q"], layers[0].0).run().expect(0);
+    let kept = lab.script(&["--view", view, "--keep", "-q"], layers[0].0).run().expect(0);
     let id = kept.stderr.trim().to_owned();
     for (number, (script, expected)) in layers.iter().enumerate() {
         if number > 0 {
             let _ = lab.txos(["exec", &id, "--", "sh", "-c", script]).run().expect(0);
         }
-        assert_eq!(shown(&id, number + 1), *expected, "the last layer, {}", number + 1);
+        assert_eq!(shown(&id, number + 1), *expected, "{view}: the last layer, {}", number + 1);
     }
+    let all_are_shown = |when: &str| {
+        for (number, (_, expected)) in layers.iter().enumerate() {
+            assert_eq!(shown(&id, number + 1), *expected, "{view}, {when}: layer {}", number + 1);
+        }
+    };
+    all_are_shown("with all layers");
+    let done = lab.txos(["diff", &id, "--layer", "6"]).run().expect(125);
+    let _ = done.says("without a layer 6");
+    let stack = lab.txos(["show", &id, "--json"]).run().expect(0).json();
+    let stack = stack["transaction"]["stack"].as_array().unwrap().clone();
+    let counted: Vec<_> = stack.iter().map(|l| l["changes"].clone()).collect();
     for (number, (_, expected)) in layers.iter().enumerate() {
-        assert_eq!(shown(&id, number + 1), *expected, "layer {}", number + 1);
-    }
-    let _ = lab.txos(["diff", &id, "--layer", "6"]).run().expect(125).says("without a layer 6");
-    let shown = lab.txos(["show", &id, "--json"]).run().expect(0).json();
-    let counted: Vec<_> = shown["transaction"]["stack"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|l| l["changes"].clone())
-        .collect();
-    for (number, (_, expected)) in layers.iter().enumerate().skip(1) {
-        assert_eq!(counted[number], expected.lines().count(), "layer {}", number + 1);
+        assert_eq!(counted[number], expected.lines().count(), "{view}: layer {}", number + 1);
     }
     let patch = lab.txos(["diff", &id, "--layer", "2"]).run().expect(0).text();
     assert!(patch.contains("+more") && patch.contains("+y") && !patch.contains("+new"), "{patch}");
+    let _ = lab.txos(["undo", &id, "-n", "5"]).run().expect(0);
+    all_are_shown("with all undone");
+    let _ = lab.txos(["redo", &id, "-n", "3"]).run().expect(0);
+    all_are_shown("with three redone");
+}
+
+/// What a layer changed, a line each.
+fn layer_shown(lab: &Lab, id: &str, layer: usize) -> String {
+    let layer = layer.to_string();
+    let done = lab.txos(["diff", id, "--name-status", "--layer", &layer]).run().expect(0);
+    let prefix = format!("{}/", lab.tree().display());
+    done.text().replace(&prefix, "").replace('\t', " ")
+}
+
+/// Random commands: in the library's view a layer is shown as in the overlay's, whose list of entries has nothing in common with
+/// the recorded changes.
+#[test]
+fn random_layers_are_shown_alike() {
+    let lab = Lab::in_memory();
+    let prepare = "set -e; echo a > a; echo b > b; mkdir -p d/e f/g; echo x > d/x; echo y > d/y; echo z > d/e/z
+        echo h > f/g/h; find . -exec touch -h -d @1000000000 {} +";
+    let mut shown_in_all = 0;
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let scripts: Vec<String> = (0..4)
+            .map(|_| {
+                let changes = std::iter::repeat_with(|| change(&mut random));
+                // A file of several names is shown under other ones.
+                let changes =
+                    changes.filter(|change| !change.starts_with("ln ") || change.contains("-s"));
+                let changes: Vec<String> = changes.take(4).collect();
+                format!("set +e; {{ {}; }} 2>/dev/null; :", changes.join("; "))
+            })
+            .collect();
+        let twins = ["overlay", "library"].map(|view| {
+            let lab = lab.nested(&format!("{view}-{seed}"));
+            let _ = lab.native(prepare).expect(0);
+            let kept = lab.script(&["--view", view, "--keep", "-q"], &scripts[0]).run().expect(0);
+            let id = kept.stderr.trim().to_owned();
+            for script in scripts.iter().skip(1).filter(|_| !id.is_empty()) {
+                let _ = lab.txos(["exec", &id, "--", "sh", "-c", script]).run().expect(0);
+            }
+            (lab, id)
+        });
+        if twins.iter().any(|(_, id)| id.is_empty()) {
+            continue;
+        }
+        for layer in 1..=scripts.len() {
+            let [overlay, library] =
+                [0, 1].map(|at| layer_shown(&twins[at].0, &twins[at].1, layer));
+            assert_eq!(overlay, library, "seed {seed}, layer {layer}: {scripts:#?}");
+            shown_in_all += library.lines().count();
+        }
+    }
+    assert!(shown_in_all > 50, "{shown_in_all}");
 }
 
 /// One random change of a small tree.

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::super::Counts;
-use super::{Object, Pair, State, below_upper, same, status, target, touched};
+use super::{Object, Pair, State, View, below_upper, same, status, target, touched};
 use crate::changeset::overlay::{overlay_xattr, unhex};
 use crate::changeset::{Entry, Status, is_overlay_xattr};
 use crate::error::{Conflict, Context, Error, Result};
@@ -321,7 +321,7 @@ fn node(path: &[u8], item: &Item) -> Sys<()> {
 /// from one of these: adds that to the moves.
 fn groups(pair: &mut Pair<'_>) -> HashMap<u64, Vec<Vec<u8>>> {
     let mut groups: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
-    for (key, item) in pair.new.tree {
+    for (key, item) in pair.both.new.tree {
         let Some(path) = below_upper(key) else { continue };
         if item.several && item.kind() != FileKind::Dir && !item.is_whiteout() {
             groups.entry(item.ino).or_default().push(path.to_vec());
@@ -329,18 +329,18 @@ fn groups(pair: &mut Pair<'_>) -> HashMap<u64, Vec<Vec<u8>>> {
     }
     let by_handle = pair.gone_files();
     let mut old_names: HashMap<u64, &[u8]> = HashMap::new();
-    for (key, item) in pair.old.tree {
+    for (key, item) in pair.both.old.tree {
         let Some(path) = below_upper(key) else { continue };
-        let gone = pair.new.item(path).is_none_or(|now| now.ino != item.ino);
+        let gone = pair.both.new.item(path).is_none_or(|now| now.ino != item.ino);
         if item.kind() != FileKind::Dir && !item.is_whiteout() && gone {
             old_names.insert(item.ino, path);
         }
     }
     let mut moves = Vec::new();
     for (ino, paths) in &groups {
-        let Some(item) = paths.first().and_then(|path| pair.new.item(path)) else { continue };
+        let Some(item) = paths.first().and_then(|path| pair.both.new.item(path)) else { continue };
         let stays = |path: &Vec<u8>| {
-            pair.before(path).is_some_and(|before| is_one_object(pair, &before, item))
+            pair.both.before(path).is_some_and(|before| is_one_object(pair, &before, item))
         };
         if paths.iter().any(stays) {
             continue;
@@ -351,34 +351,34 @@ fn groups(pair: &mut Pair<'_>) -> HashMap<u64, Vec<Vec<u8>>> {
         let to = paths.first().cloned();
         if let (Some(from), Some(to)) = (from, to)
             && is_one_object(pair, &from, item)
-            && !pair.moves.iter().any(|(source, _)| *source == from)
+            && !pair.both.moves.iter().any(|(source, _)| *source == from)
         {
             moves.push((from, to));
         }
     }
-    pair.moves.extend(moves);
+    pair.both.moves.extend(moves);
     groups
 }
 
 /// Whether what was at a path is the object that `now` is.
 fn is_one_object(pair: &Pair<'_>, before: &[u8], now: &Item) -> bool {
-    if let Some(was) = pair.old.item(before) {
+    if let Some(was) = pair.both.old.item(before) {
         return !was.is_whiteout() && was.ino == now.ino && was.kind() == now.kind();
     }
-    let Some(lower) = pair.old.lower(before) else { return false };
+    let Some(lower) = pair.both.old.lower(before) else { return false };
     let origin = overlay_xattr(&now.xattrs, b"origin");
     if origin.is_none_or(<[u8]>::is_empty)
         && (origin.is_some() || !crate::rights::is_privileged_throughout())
     {
         // No handle could be stored. Then what the command was seen to do tells.
-        let stable = pair.old.stable(&lower);
-        let was = pair.old.object(before);
+        let stable = pair.both.old.stable(&lower);
+        let was = pair.both.old.object(before);
         return was.is_some_and(|was| was.side.kind == now.kind())
             && pair.reads.is_some_and(|reads| reads.kept(stable.as_os_str().as_bytes()));
     }
     let origin = origin.and_then(Handle::stored);
     let (dir, name) = split(&lower);
-    let dir = sys::open_dir_canonical(pair.old.stable(dir).as_os_str().as_bytes());
+    let dir = sys::open_dir_canonical(pair.both.old.stable(dir).as_os_str().as_bytes());
     let handle = dir.ok().and_then(|dir| Handle::of(dir.as_fd(), name));
     handle.is_some() && handle == origin
 }
@@ -424,18 +424,19 @@ impl Planner<'_> {
             let (from, path) = (self.full(&from), self.full(&path));
             self.push(Op::Link { from, path, beside }, None);
         }
-        for (key, item) in self.pair.new.tree {
+        for (key, item) in self.pair.both.new.tree {
             let Some(path) = below_upper(key).filter(|_| item.kind() == FileKind::Dir) else {
                 continue;
             };
-            let was = self.pair.before(path).and_then(|before| self.pair.old.object(&before));
+            let was =
+                self.pair.both.before(path).and_then(|before| self.pair.both.old.object(&before));
             if was.is_some_and(|was| was.side.mtime != item.mtime) {
                 self.dirs.insert(path.to_vec());
             }
         }
         let dirs: Vec<Vec<u8>> = std::mem::take(&mut self.dirs).into_iter().rev().collect();
         for path in dirs {
-            let Some(object) = self.pair.new.object(&path) else { continue };
+            let Some(object) = self.pair.both.new.object(&path) else { continue };
             if object.side.kind == FileKind::Dir {
                 let item = whole(&object)?;
                 let path = self.full(&path);
@@ -450,6 +451,7 @@ impl Planner<'_> {
     fn write_unnamed(&mut self) {
         let named: HashSet<u64> = self
             .pair
+            .both
             .new
             .tree
             .iter()
@@ -458,12 +460,13 @@ impl Planner<'_> {
             .collect();
         let prefix = &b"work/index/"[..];
         let changed = |key: &Vec<u8>, item: &Item| {
-            let old = self.pair.old.tree.get(key);
+            let old = self.pair.both.old.tree.get(key);
             let state = |i: &Item| (i.ino, i.ctime, i.size, i.mode);
             old.is_none_or(|old| state(old) != state(item))
         };
         let unnamed: Vec<(Vec<u8>, Item)> = self
             .pair
+            .both
             .new
             .tree
             .range(prefix.to_vec()..)
@@ -482,7 +485,8 @@ impl Planner<'_> {
             let Some(handle) = stored.as_deref().and_then(Handle::stored) else { continue };
             let Some(path) = lost.get(&handle) else { continue };
             item.xattrs.retain(|(name, _)| !is_overlay_xattr(name));
-            let top = self.pair.new.layer.upper.parent().map(PathBuf::from).unwrap_or_default();
+            let top =
+                self.pair.both.new.layer.upper.parent().map(PathBuf::from).unwrap_or_default();
             let (path, content) = (self.full(path), top.join(from_bytes(&key)));
             self.push(Op::File { path, item, in_place: true }, Some(content));
         }
@@ -491,23 +495,30 @@ impl Planner<'_> {
     /// The names at which something else is now, or nothing, than the stable file that was there: by its handle.
     fn lost_names(&self) -> HashMap<Handle, Vec<u8>> {
         let mut lost = HashMap::new();
-        for (key, item) in self.pair.new.tree {
+        for (key, item) in self.pair.both.new.tree {
             let Some(path) = below_upper(key) else { continue };
-            let Some(lower) = self.pair.old.lower_of(path) else { continue };
-            if self.pair.old.object(path).is_none_or(|old| old.side.kind != FileKind::File) {
+            let Some(lower) = self.pair.both.old.lower_of(path) else { continue };
+            if self.pair.both.old.object(path).is_none_or(|old| old.side.kind != FileKind::File) {
                 continue;
             }
             if !item.is_whiteout() && is_one_object(self.pair, path, item) {
                 continue;
             }
             let (dir, name) = split(&lower);
-            let dir = sys::open_dir_canonical(self.pair.old.stable(dir).as_os_str().as_bytes());
+            let dir =
+                sys::open_dir_canonical(self.pair.both.old.stable(dir).as_os_str().as_bytes());
             let Some(handle) = dir.ok().and_then(|dir| Handle::of(dir.as_fd(), name)) else {
                 continue;
             };
             let copy_of =
                 |old: &Item| overlay_xattr(&old.xattrs, b"origin").and_then(Handle::stored);
-            if self.pair.old.item(path).is_none_or(|old| copy_of(old).as_ref() == Some(&handle)) {
+            if self
+                .pair
+                .both
+                .old
+                .item(path)
+                .is_none_or(|old| copy_of(old).as_ref() == Some(&handle))
+            {
                 lost.insert(handle, path.to_vec());
             }
         }
@@ -515,7 +526,7 @@ impl Planner<'_> {
     }
 
     fn full(&self, path: &[u8]) -> Vec<u8> {
-        self.pair.new.stable(path).as_os_str().as_bytes().to_vec()
+        self.pair.both.new.stable(path).as_os_str().as_bytes().to_vec()
     }
 
     fn push(&mut self, op: Op, content: Option<PathBuf>) {
@@ -546,7 +557,7 @@ impl Planner<'_> {
 
     /// Everything that is moved goes to a name beside its old one, what is deepest first.
     fn set_apart(&mut self) {
-        let mut moves = self.pair.moves.clone();
+        let mut moves = self.pair.both.moves.clone();
         moves.sort_by_key(|(from, _)| {
             std::cmp::Reverse(from.iter().filter(|&&b| b == b'/').count())
         });
@@ -554,7 +565,7 @@ impl Planner<'_> {
             let now = self.name_beside(&from);
             self.move_to(&from, &now);
             self.apart.push(Apart { now, to });
-            let dir = self.pair.after(split(&from).0);
+            let dir = self.pair.both.after(split(&from).0);
             self.dirs.insert(dir);
         }
     }
@@ -578,18 +589,18 @@ impl Planner<'_> {
 
     /// Whether the object at a name is there without a step of ours.
     fn is_kept(&self, path: &[u8]) -> bool {
-        let item = self.pair.new.item(path);
-        let before = self.pair.before(path);
+        let item = self.pair.both.new.item(path);
+        let before = self.pair.both.before(path);
         item.zip(before).is_some_and(|(item, before)| is_one_object(self.pair, &before, item))
     }
 
     fn path(&mut self, path: &[u8]) -> Result<()> {
         let pair = self.pair;
-        let before = pair.before(path);
-        let old = before.as_deref().and_then(|before| pair.old.object(before));
-        let Some(new) = pair.new.object(path) else {
+        let before = pair.both.before(path);
+        let old = before.as_deref().and_then(|before| pair.both.old.object(before));
+        let Some(new) = pair.both.new.object(path) else {
             let dir_is_there = {
-                let dir = pair.new.object(split(path).0);
+                let dir = pair.both.new.object(split(path).0);
                 dir.is_some_and(|dir| dir.side.kind == FileKind::Dir)
             };
             if old.is_some() && dir_is_there {
