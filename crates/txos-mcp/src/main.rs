@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`policy`] | what the agent may do, and what needs a person |
+//! | [`lines`] | the client's messages, one a line |
 //! | [`server`], [`answers`], [`summary`] | the tools, what they take and answer |
 //! | [`txos`], [`documents`], [`capture`] | the command `txos` as a process, what it writes, what commands print |
 //!
@@ -12,6 +13,7 @@
 mod answers;
 mod capture;
 mod documents;
+mod lines;
 mod policy;
 mod server;
 mod summary;
@@ -29,6 +31,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::lines::Lines;
 use crate::policy::Policy;
 use crate::server::Server;
 use crate::txos::Txos;
@@ -72,7 +75,9 @@ fn serve(args: Args) -> Result<(), String> {
     let policy = Policy::load(args.policy.as_deref(), args.workspace.as_deref())?;
     if args.print_policy {
         let text = toml::to_string(&policy).map_err(|e| e.to_string())?;
-        return write!(std::io::stdout(), "{text}").map_err(|e| e.to_string());
+        let mut out = std::io::stdout();
+        let written = write!(out, "{text}").and_then(|()| out.flush());
+        return written.map_err(|e| format!("writing the policy: {e}"));
     }
     // One thread: what dies with its parent dies with the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -92,7 +97,7 @@ async fn converse(server: Server) -> Result<(), String> {
     let mut ints = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
     let ours = server.clone();
     let service = async {
-        match ours.serve((input, tokio::io::stdout())).await {
+        match ours.serve(Lines::new(input, tokio::io::stdout())).await {
             Ok(running) => drop(running.waiting().await),
             // It went before it had said what it wants.
             Err(_) if gone.is_cancelled() => {}

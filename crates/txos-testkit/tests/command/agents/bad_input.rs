@@ -1,17 +1,22 @@
 //! What clients and commands do that they should not.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use txos_testkit::Lab;
 
 use crate::client::{Agent, FREE};
 
 #[test]
-fn what_is_no_request_is_passed_over_or_refused() {
+fn what_is_no_request_is_refused() {
     let lab = Lab::in_memory();
     let mut agent = Agent::new(&lab, FREE);
     // Not JSON: there is no number to answer to.
-    for line in [&b"{"[..], b"nonsense", b"\xff\xfe", b"", b"{\"id\": \xc3\x28}", b"\0"] {
+    for line in [&b"{"[..], b"nonsense", b"\xff\xfe", b"{\"id\": \xc3\x28}", b"\0"] {
+        // An empty line is none.
+        agent.line(b"");
         agent.line(line);
+        let answer = agent.next().unwrap();
+        assert_eq!(answer["error"]["code"], -32700, "{line:?}: {answer}");
+        assert!(answer.as_object().unwrap().get("id").is_some_and(Value::is_null), "{answer}");
     }
     // JSON that is no request.
     for line in ["[]", "3", "{}", "{\"jsonrpc\": \"2.0\", \"id\": 7}", "{\"id\": 1, \"method\": 5}"]
@@ -40,6 +45,37 @@ fn what_is_no_request_is_passed_over_or_refused() {
     agent.fails("read", json!({"path": "fifo"}), &["fifo: it is a FIFO"]);
     assert_eq!(agent.does("read", json!({"path": "x"}))["content"]["text"], "x\n");
     assert_eq!(agent.does("abort", json!({}))["outcome"], "aborted");
+    assert_eq!(agent.hang_up(), Some(0));
+    lab.expect_clean();
+}
+
+#[test]
+fn a_line_that_is_too_long_is_refused_and_not_held() {
+    let lab = Lab::in_memory();
+    let mut agent = Agent::new(&lab, FREE);
+    let before = agent.peak_kilobytes();
+    let long = "x\\\"id\\\": 5, {".repeat(8 * 1024 * 1024);
+    for (line, id) in [
+        (format!("{{\"method\": \"tools/call\", \"params\": \"{long}\", \"id\": 77}}"), json!(77)),
+        (
+            format!("{{\"id\": \"seven\", \"method\": \"tools/call\", \"params\": \"{long}\"}}"),
+            json!("seven"),
+        ),
+        (long, json!(null)),
+    ] {
+        assert!(line.len() > 90_000_000);
+        agent.line(line.as_bytes());
+        let answer = agent.next().unwrap();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32600)), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("16777216"), "{answer}");
+    }
+    let more = agent.peak_kilobytes() - before;
+    assert!(more < 60_000, "{more} kB more than before");
+    // One that is as long as that, or nearly, is understood.
+    let nearly = "y".repeat(16 * 1024 * 1024 - 300);
+    let ran = agent.does("run", json!({"command": "wc -c", "stdin": nearly}));
+    assert_eq!(ran["stdout"]["text"], format!("{}\n", nearly.len()));
+    let _ = agent.does("abort", json!({}));
     assert_eq!(agent.hang_up(), Some(0));
     lab.expect_clean();
 }

@@ -131,6 +131,13 @@ impl Agent {
         }
     }
 
+    /// The most memory that the server has had.
+    pub fn peak_kilobytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     pub fn signal(&self, signal: Signal) {
         let _ = rustix::process::kill_process(Pid::from_child(&self.server), signal);
     }
