@@ -39,9 +39,14 @@ pub(crate) fn named_dir(variable: &str) -> Option<PathBuf> {
 /// # Errors
 /// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
 pub fn default_dir() -> Result<PathBuf> {
-    if let Some(dir) = named_dir("TXOS_STORE") {
-        return Ok(dir);
-    }
+    named_dir("TXOS_STORE").map_or_else(usual_dir, Ok)
+}
+
+/// The home store of this user where `TXOS_STORE` names none.
+///
+/// # Errors
+/// If an ordinary user has neither `XDG_STATE_HOME` nor `HOME`.
+pub fn usual_dir() -> Result<PathBuf> {
     if crate::rights::owns_tree() {
         return Ok(PathBuf::from("/var/lib/txos"));
     }

@@ -25,7 +25,7 @@ pub struct BeginArgs {
 pub struct RunArgs {
     /// The command, for the shell. Standard input is empty unless `stdin` is given.
     pub command: String,
-    /// Where to run it: a path relative to the workspace, or an absolute one.
+    /// Where to run it: a path relative to the workspace, or an absolute one, quoted as answers quote paths or plain.
     pub directory: Option<String>,
     /// What it reads from standard input.
     pub stdin: Option<String>,
@@ -40,7 +40,7 @@ pub struct RunArgs {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiffArgs {
-    /// Only what lies at or below these paths.
+    /// Only what lies at or below these paths, quoted as answers quote them or plain.
     #[serde(default)]
     pub paths: Vec<String>,
     /// How it is shown: `patch`, `stat` or `names`.
@@ -65,7 +65,7 @@ pub enum DiffFormat {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowArgs {
-    /// Only what lies at or below these paths.
+    /// Only what lies at or below these paths, quoted as answers quote them or plain.
     #[serde(default)]
     pub paths: Vec<String>,
     /// At most so many changes (200 unless given).
@@ -77,7 +77,7 @@ pub struct ShowArgs {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadArgs {
-    /// The file: a path relative to the workspace, or an absolute one.
+    /// The file: a path relative to the workspace, or an absolute one, quoted as answers quote paths or plain.
     pub path: String,
     /// The first byte wanted (0 unless given).
     #[serde(default)]
@@ -114,7 +114,7 @@ pub struct NoArgs {}
 pub struct Begun {
     /// The transaction.
     pub id: String,
-    /// The directory that commands run in.
+    /// The directory that commands run in, quoted as git quotes.
     pub workspace: String,
     /// Whether it was there before.
     pub resumed: bool,
@@ -176,7 +176,7 @@ pub struct Status {
     pub changes: Option<u64>,
     /// What its commands changed: the first layer is the beginning, each further one a command.
     pub layers: Vec<Layer>,
-    /// The directory that commands run in.
+    /// The directory that commands run in, quoted as git quotes.
     pub workspace: String,
     /// Pending transactions that were begun in this workspace; `begin` with `resume` goes on with one.
     pub pending: Vec<String>,
@@ -226,7 +226,7 @@ pub struct Change {
 /// `read` answers this.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Content {
-    /// The file.
+    /// The file, quoted as git quotes.
     pub path: String,
     /// The first byte of this part.
     pub offset: u64,

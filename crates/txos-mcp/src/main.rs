@@ -6,6 +6,7 @@
 //! | [`policy`] | what the agent may do, and what needs a person |
 //! | [`lines`] | the client's messages, one a line |
 //! | [`server`], [`answers`], [`summary`] | the tools, what they take and answer |
+//! | [`names`] | paths in answers and arguments, commands for a person |
 //! | [`txos`], [`documents`], [`capture`] | the command `txos` as a process, what it writes, what commands print |
 //!
 //! A program of its own, so that `txos` stays small and starts as fast as before.
@@ -14,13 +15,14 @@ mod answers;
 mod capture;
 mod documents;
 mod lines;
+mod names;
 mod policy;
 mod server;
 mod summary;
 mod txos;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::task::{Context, Poll};
@@ -30,8 +32,10 @@ use rmcp::ServiceExt;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use txos_engine::store::{default_dir, usual_dir};
 
 use crate::lines::Lines;
+use crate::names::Typed;
 use crate::policy::Policy;
 use crate::server::Server;
 use crate::txos::Txos;
@@ -82,11 +86,18 @@ fn serve(args: Args) -> Result<(), String> {
     // One thread: what dies with its parent dies with the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("the runtime can't be started: {e}"))?;
-    let server = Server::new(policy, Txos::new(args.txos, args.store));
+    let typed = Typed::new(unusual(args.store.as_deref()).as_deref());
+    let server = Server::new(policy, Txos::new(args.txos, args.store), typed);
     let served = runtime.block_on(converse(server));
     // A read of standard input may go on for ever.
     runtime.shutdown_background();
     served
+}
+
+/// The store that the server's transactions are in, where it is not the one that `txos` takes without a word.
+fn unusual(named: Option<&Path>) -> Option<PathBuf> {
+    let store = named.map(Path::to_owned).or_else(|| default_dir().ok())?;
+    Some(store).filter(|store| usual_dir().ok().as_ref() != Some(store))
 }
 
 /// Serves one client, until it goes or the server is asked to end. Nothing runs afterwards.

@@ -4,12 +4,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use txos_engine::show::quoted;
+
+use crate::names;
 
 /// All of it. A key that is not known is refused: a misspelt limit would be none.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
     /// The directory that commands run in, relative to that of the policy file.
+    #[serde(
+        deserialize_with = "names::deserialize_some",
+        serialize_with = "names::serialize_some",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub workspace: Option<PathBuf>,
     /// What is versioned.
     pub versioned: Versioned,
@@ -20,6 +28,7 @@ pub struct Policy {
     /// What becomes of the changes of a command that fails, unless the call says it.
     pub on_failure: OnFailure,
     /// The shell that commands are given to.
+    #[serde(deserialize_with = "names::deserialize", serialize_with = "names::serialize")]
     pub shell: PathBuf,
     /// What may take effect at once.
     pub live: Live,
@@ -146,9 +155,9 @@ impl Policy {
                 .map_err(|e| format!("the working directory can't be found: {e}"))?,
         };
         let absolute =
-            dir.canonicalize().map_err(|e| format!("workspace {}: {e}", dir.display()))?;
+            dir.canonicalize().map_err(|e| format!("workspace {}: {e}", quoted(&dir)))?;
         if !absolute.is_dir() {
-            return Err(format!("workspace {}: it is no directory", dir.display()));
+            return Err(format!("workspace {}: it is no directory", quoted(&dir)));
         }
         policy.workspace = Some(absolute);
         policy.check()?;
@@ -167,7 +176,7 @@ impl Policy {
             return Err("limits.commands: at least 1".into());
         }
         if !self.shell.is_absolute() {
-            return Err(format!("shell {}: an absolute path is wanted", self.shell.display()));
+            return Err(format!("shell {}: an absolute path is wanted", quoted(&self.shell)));
         }
         if self.live.network && !self.live.effects {
             return Err(
@@ -195,7 +204,7 @@ impl Policy {
 }
 
 fn read(file: &Path) -> Result<Policy, String> {
-    let shown = file.display();
+    let shown = quoted(file);
     let text = std::fs::read_to_string(file).map_err(|e| format!("policy {shown}: {e}"))?;
     let mut policy: Policy = toml::from_str(&text).map_err(|e| format!("policy {shown}: {e}"))?;
     if let Some(dir) = &policy.workspace {

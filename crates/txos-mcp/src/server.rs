@@ -1,5 +1,6 @@
 //! The tools.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,14 @@ use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{Json, ServerHandler, tool, tool_handler, tool_router};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
+use txos_engine::show::quoted;
 
 use crate::answers::{
     BeginArgs, Begun, Changes, Content, Decided, DiffArgs, DiffFormat, Difference, Moved, NoArgs,
     Ran, ReadArgs, RevertArgs, Review, RunArgs, ShowArgs, Status, UndoArgs,
 };
 use crate::documents::{List, Live, Report, Shown, Transaction};
+use crate::names::{self, Typed};
 use crate::policy::{Decider, OnFailure, Policy, Versioned};
 use crate::summary;
 use crate::txos::{Call, Ended, Stopped, Txos};
@@ -34,6 +37,7 @@ be undone: `undo` takes back the last commands. `run` runs a shell command and b
 pub struct Server {
     policy: Arc<Policy>,
     txos: Txos,
+    typed: Typed,
     session: Arc<Mutex<Session>>,
 }
 
@@ -52,9 +56,9 @@ type Failure = String;
 
 #[tool_router]
 impl Server {
-    /// With this policy.
-    pub fn new(policy: Policy, txos: Txos) -> Server {
-        Server { policy: Arc::new(policy), txos, session: Arc::default() }
+    /// With this policy. `typed`: how a person calls txos.
+    pub fn new(policy: Policy, txos: Txos, typed: Typed) -> Server {
+        Server { policy: Arc::new(policy), txos, typed, session: Arc::default() }
     }
 
     /// Begins a transaction in the workspace, or goes on with a pending one.
@@ -94,10 +98,10 @@ impl Server {
         Parameters(args): Parameters<RunArgs>,
         cancelled: CancellationToken,
     ) -> Result<Json<Ran>, Failure> {
-        if args.command.contains('\0') || args.directory.as_ref().is_some_and(|d| d.contains('\0'))
-        {
-            return Err("a command and a directory can't contain NUL; nothing was run".into());
+        if args.command.contains('\0') {
+            return Err("a command can't contain NUL; nothing was run".into());
         }
+        let directory = args.directory.as_ref().map(|dir| self.path(dir)).transpose()?;
         let mut session = self.session(&cancelled).await?;
         let (id, begun) = match &session.id {
             Some(id) => (id.clone(), false),
@@ -113,7 +117,7 @@ impl Server {
                  run; `commit` or `abort` it, and go on in a new one"
             ));
         }
-        let call = self.call_of(&id, &args);
+        let call = self.call_of(&id, &args, directory.as_deref());
         let ended = self.start(call, &cancelled).await?;
         let ran = self.ran(&mut session, id, begun, ended).await?;
         Ok(Json(ran))
@@ -195,9 +199,8 @@ impl Server {
             DiffFormat::Stat => "--stat",
             DiffFormat::Names => "--name-status",
         };
-        let words = ["diff", format, "--", &id].map(str::to_owned);
-        let paths = args.paths.iter().map(|path| self.path(path).into_os_string());
-        let words = words.into_iter().map(Into::into).chain(paths);
+        let words = ["diff", format, "--", &id];
+        let words = words.map(Into::into).into_iter().chain(self.paths(&args.paths)?);
         let ended = self.start(self.call(words.collect()), &cancelled).await?;
         let ended = succeeded(ended)?;
         Ok(Json(Difference { id, diff: ended.stdout }))
@@ -243,16 +246,18 @@ impl Server {
         let id = open(&session)?;
         let most = self.policy.limits.output_bytes;
         let limit = args.limit.unwrap_or(most).clamp(1, most);
-        let path = self.path(&args.path);
+        let path = self.path(&args.path)?;
+        let shown = quoted(&path);
         // One byte more tells whether it ends there. A look is no layer, so it ends as if it had failed.
-        let script = "fail() { printf '%s: %s\\n' \"$1\" \"$2\" >&2; exit 1; }\n\
-                      test ! -d \"$1\" || fail \"$1\" 'it is a directory'\n\
-                      test ! -p \"$1\" || fail \"$1\" 'it is a FIFO, which would be waited for'\n\
-                      test -r \"$1\" || fail \"$1\" \"it is not there, or can't be read\"\n\
+        let script = "fail() { printf '%s: %s\\n' \"$shown\" \"$1\" >&2; exit 1; }\n\
+                      shown=$4\n\
+                      test ! -d \"$1\" || fail 'it is a directory'\n\
+                      test ! -p \"$1\" || fail 'it is a FIFO, which would be waited for'\n\
+                      test -r \"$1\" || fail \"it is not there, or can't be read\"\n\
                       tail -c \"+$2\" -- \"$1\" | head -c \"$3\"\nexit 3";
         let (from, upto) = ((args.offset.saturating_add(1)).to_string(), (limit + 1).to_string());
         let words = ["/bin/sh", "-c", script, "sh"].map(Into::into).into_iter();
-        let words = words.chain([path.clone().into(), from.into(), upto.into()]);
+        let words = words.chain([path.into(), from.into(), upto.into(), shown.clone().into()]);
         let mut call = self.exec(&id, OnFailure::Discard, None, words);
         (call.bound, call.page) = (2 * (limit + 1), Some(limit));
         let mut ended = self.start(call, &cancelled).await?;
@@ -261,7 +266,7 @@ impl Server {
         }
         let ended = succeeded(ended)?;
         let (content, end) = (ended.stdout, !ended.more);
-        Ok(Json(Content { path: path.display().to_string(), offset: args.offset, content, end }))
+        Ok(Json(Content { path: shown, offset: args.offset, content, end }))
     }
 
     /// What a person, or the agent, should look at before a commit.
@@ -289,6 +294,7 @@ impl Server {
             summary::Verdict { can_commit, message: report.message, conflicts: report.conflicts },
             session.live.clone(),
             needs_person,
+            &self.typed,
         )))
     }
 
@@ -306,11 +312,11 @@ impl Server {
         let mut session = self.session(&cancelled).await?;
         let id = open(&session)?;
         if self.policy.commit == Decider::Person {
-            return Ok(Json(person("the policy has a person commit", &id)));
+            return Ok(Json(self.person("the policy has a person commit", &id)));
         }
         let shown = self.changes(&id, &[], &cancelled).await?;
         if let Some(why) = self.needs_person(&shown) {
-            return Ok(Json(person(&why, &id)));
+            return Ok(Json(self.person(&why, &id)));
         }
         let mut call = self.call(["commit", &id].map(Into::into).to_vec());
         (call.report, call.to_the_end) = (true, true);
@@ -361,7 +367,7 @@ impl Server {
                 outcome: "needs-person".into(),
                 counts: None,
                 message: Some("the policy has a person revert; nothing was done".into()),
-                commands: vec![format!("txos revert {id}")],
+                commands: vec![self.typed.command(&format!("revert {id}"))],
                 id,
             }));
         }
@@ -370,9 +376,9 @@ impl Server {
         let ended = self.start(call, &cancelled).await?;
         let report = report_of(&ended)?;
         if report.exit_status != 0 {
+            let command = self.typed.command(&format!("revert --skip-changed {id}"));
             let advice = format!(
-                "nothing was reverted; what others have changed since, a person can leave as it is (`txos revert \
-                 --skip-changed {id}`)"
+                "nothing was reverted; what others have changed since, a person can leave as it is (`{command}`)"
             );
             return Err(refused(&report, &ended, &advice));
         }
@@ -443,15 +449,20 @@ impl Server {
     }
 
     fn workspace_text(&self) -> String {
-        self.policy.workspace().display().to_string()
+        quoted(self.policy.workspace())
     }
 
     /// A path that was given relative to the workspace.
-    fn path(&self, path: &str) -> PathBuf {
-        self.policy.workspace().join(path)
+    fn path(&self, text: &str) -> Result<PathBuf, Failure> {
+        Ok(self.policy.workspace().join(names::path(text)?))
     }
 
-    fn call(&self, words: Vec<std::ffi::OsString>) -> Call {
+    /// Several of them.
+    fn paths(&self, texts: &[String]) -> Result<Vec<OsString>, Failure> {
+        texts.iter().map(|text| self.path(text).map(PathBuf::into_os_string)).collect()
+    }
+
+    fn call(&self, words: Vec<OsString>) -> Call {
         Call {
             words,
             directory: self.policy.workspace().to_owned(),
@@ -466,9 +477,9 @@ impl Server {
         id: &str,
         on_failure: OnFailure,
         directory: Option<&Path>,
-        command: impl IntoIterator<Item = std::ffi::OsString>,
+        command: impl IntoIterator<Item = OsString>,
     ) -> Call {
-        let mut words: Vec<std::ffi::OsString> = vec!["exec".into(), "--leftover=kill".into()];
+        let mut words: Vec<OsString> = vec!["exec".into(), "--leftover=kill".into()];
         words.extend(self.effects());
         words.extend(self.bounds());
         if let Some(directory) = directory {
@@ -518,7 +529,7 @@ impl Server {
     }
 
     /// What may be live.
-    fn effects(&self) -> Vec<std::ffi::OsString> {
+    fn effects(&self) -> Vec<OsString> {
         let live = &self.policy.live;
         let strict = (!live.effects).then(|| "--strict".into());
         let alone = (!live.network).then(|| "--no-network".into());
@@ -527,19 +538,18 @@ impl Server {
     }
 
     /// What a command may use.
-    fn bounds(&self) -> Vec<std::ffi::OsString> {
+    fn bounds(&self) -> Vec<OsString> {
         let limits = &self.policy.limits;
         let bounds = [("max-bytes", limits.private_bytes), ("memory", limits.memory_bytes)];
         let given = bounds.iter().filter_map(|(name, bytes)| Some((name, (*bytes)?)));
         given.map(|(name, bytes)| format!("--{name}={bytes}").into()).collect()
     }
 
-    fn call_of(&self, id: &str, args: &RunArgs) -> Call {
+    fn call_of(&self, id: &str, args: &RunArgs, directory: Option<&Path>) -> Call {
         let shell = self.policy.shell.clone().into_os_string();
         let words = [shell, "-c".into(), args.command.clone().into()];
         let on_failure = args.on_failure.unwrap_or(self.policy.on_failure);
-        let directory = args.directory.as_ref().map(|dir| self.path(dir));
-        let mut call = self.exec(id, on_failure, directory.as_deref(), words);
+        let mut call = self.exec(id, on_failure, directory, words);
         call.input.clone_from(&args.stdin);
         call.time = Some(self.policy.time_of(args.timeout_seconds));
         call
@@ -557,10 +567,10 @@ impl Server {
             } else if !workspace.is_dir() {
                 format!(
                     "the workspace {} is not there any more; nothing was run",
-                    workspace.display()
+                    quoted(workspace)
                 )
             } else {
-                format!("{}: {error}; nothing was run", directory.display())
+                format!("{}: {error}; nothing was run", quoted(&directory))
             }
         })?;
         match ended.stopped {
@@ -577,7 +587,7 @@ impl Server {
         message: Option<String>,
         cancelled: &CancellationToken,
     ) -> Result<String, Failure> {
-        let mut words: Vec<std::ffi::OsString> = vec!["run".into(), "--keep".into()];
+        let mut words: Vec<OsString> = vec!["run".into(), "--keep".into()];
         if self.policy.versioned == Versioned::Workspace {
             words.push("--scope".into());
             words.push(self.policy.workspace().into());
@@ -610,7 +620,7 @@ impl Server {
     }
 
     async fn pending(&self, cancelled: &CancellationToken) -> Result<Vec<Transaction>, Failure> {
-        let words = ["list", "--json"];
+        let words = ["list", "--json"].map(Into::into);
         let list: List = self.txos.json(&words, Path::new("/"), cancelled).await?;
         Ok(list.transactions)
     }
@@ -621,10 +631,8 @@ impl Server {
         paths: &[String],
         cancelled: &CancellationToken,
     ) -> Result<Shown, Failure> {
-        let paths: Vec<String> =
-            paths.iter().map(|path| self.path(path).display().to_string()).collect();
-        let words = ["diff", "--json", "--", id];
-        let words: Vec<&str> = words.into_iter().chain(paths.iter().map(String::as_str)).collect();
+        let words = ["diff", "--json", "--", id].map(Into::into).into_iter();
+        let words: Vec<OsString> = words.chain(self.paths(paths)?).collect();
         self.txos.json(&words, Path::new("/"), cancelled).await
     }
 
@@ -642,6 +650,17 @@ impl Server {
                 first.path
             )
         })
+    }
+
+    /// The answer of `commit` if a person has to do it.
+    fn person(&self, why: &str, id: &str) -> Decided {
+        Decided {
+            id: id.to_owned(),
+            outcome: "needs-person".into(),
+            counts: None,
+            message: Some(format!("{why}; nothing is published, and {id} stays pending")),
+            commands: summary::commands(&self.typed, id),
+        }
     }
 
     /// The answer of `run`.
@@ -769,15 +788,5 @@ fn succeeded(ended: Ended) -> Result<Ended, Failure> {
     match said.is_empty() {
         true => Err(format!("txos ended with status {}", ended.status)),
         false => Err(said.to_owned()),
-    }
-}
-
-fn person(why: &str, id: &str) -> Decided {
-    Decided {
-        id: id.to_owned(),
-        outcome: "needs-person".into(),
-        counts: None,
-        message: Some(format!("{why}; nothing is published, and {id} stays pending")),
-        commands: summary::commands(id),
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::answers::{Change as Short, Review};
 use crate::documents::{Change, Conflict, Live, Shown};
+use crate::names::{self, Typed};
 
 /// How many paths a list of a summary names.
 const LISTED: usize = 200;
@@ -45,10 +46,9 @@ fn comes_first(change: &Change) -> bool {
     }
 }
 
-/// Where a path that txos has quoted lies. A quoted one begins with a quote.
+/// Where a path that txos has written lies. One that can't be read lies nowhere.
 fn is_below(path: &str, dir: &Path) -> bool {
-    let plain = path.strip_prefix('"').unwrap_or(path);
-    Path::new(plain).starts_with(dir)
+    names::path(path).is_ok_and(|path| path.starts_with(dir))
 }
 
 /// The changes that do not lie below a directory.
@@ -60,8 +60,10 @@ pub fn outside<'a>(shown: &'a Shown, dir: &Path) -> Vec<&'a Change> {
 }
 
 /// What a person can run.
-pub fn commands(id: &str) -> Vec<String> {
-    ["review", "diff", "commit", "abort"].map(|verb| format!("txos {verb} {id}")).to_vec()
+pub fn commands(typed: &Typed, id: &str) -> Vec<String> {
+    ["review", "diff", "commit", "abort"]
+        .map(|verb| typed.command(&format!("{verb} {id}")))
+        .to_vec()
 }
 
 /// The summary.
@@ -71,6 +73,7 @@ pub fn review(
     verdict: Verdict,
     live: Vec<Live>,
     needs_person: bool,
+    typed: &Typed,
 ) -> Review {
     let first: Vec<&Change> = shown.changes.iter().filter(|c| comes_first(c)).collect();
     let outside = outside(shown, workspace);
@@ -89,7 +92,7 @@ pub fn review(
         conflicts: verdict.conflicts,
         live,
         needs_person,
-        commands: commands(&shown.transaction.id),
+        commands: commands(typed, &shown.transaction.id),
     }
 }
 
@@ -131,8 +134,12 @@ mod tests {
             ("/wa", false),
             ("/etc/x", false),
             ("\"/etc/\\n\"", false),
+            ("\"/\\167/\\n\"", true),
         ] {
             assert_eq!(is_below(path, Path::new("/w")), below, "{path}");
         }
+        use std::os::unix::ffi::OsStrExt;
+        let odd = Path::new(std::ffi::OsStr::from_bytes(b"/w\xff"));
+        assert!(is_below("\"/w\\377/a\"", odd) && !is_below("\"/w\\376/a\"", odd));
     }
 }

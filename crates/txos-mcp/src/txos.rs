@@ -190,7 +190,7 @@ impl Txos {
     /// What it said, if it failed, or that it is no such document.
     pub async fn json<T: DeserializeOwned>(
         &self,
-        words: &[&str],
+        words: &[OsString],
         directory: &Path,
         cancelled: &CancellationToken,
     ) -> Result<T, String> {
@@ -207,7 +207,7 @@ impl Txos {
             return Err(format!("the answer is too large ({} bytes)", ended.stdout.bytes));
         }
         serde_json::from_str(&ended.stdout.text)
-            .map_err(|e| format!("txos {}: {e}", words.join(" ")))
+            .map_err(|e| format!("txos {}: {e}", words.join(OsStr::new(" ")).display()))
     }
 
     fn spawn(&self, call: &Call, report: &File) -> io::Result<Child> {

@@ -41,7 +41,7 @@ mod transaction;
 mod tx_status;
 mod upper;
 
-pub use crate::machine::{boot_id, default_dir};
+pub use crate::machine::{boot_id, default_dir, usual_dir};
 pub use before::Before;
 pub(crate) use before::deltas_of;
 pub use fork::Fork;

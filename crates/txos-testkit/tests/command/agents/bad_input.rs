@@ -40,7 +40,11 @@ fn what_is_no_request_is_refused() {
     agent.fails("begin", json!({}), &["open already", "abort"]);
     agent.fails("read", json!({"path": "nowhere"}), &["nowhere"]);
     agent.fails("read", json!({"path": "."}), &["directory"]);
-    agent.fails("read", json!({"path": "no\\c\\101such"}), &["no\\c\\101such: it is not there"]);
+    agent.fails(
+        "read",
+        json!({"path": "no\\c\\101such"}),
+        &["no\\\\c\\\\101such\": it is not there"],
+    );
     let _ = agent.runs("mkfifo fifo");
     agent.fails("read", json!({"path": "fifo"}), &["fifo: it is a FIFO"]);
     assert_eq!(agent.does("read", json!({"path": "x"}))["content"]["text"], "x\n");
@@ -76,6 +80,70 @@ fn a_line_that_is_too_long_is_refused_and_not_held() {
     let ran = agent.does("run", json!({"command": "wc -c", "stdin": nearly}));
     assert_eq!(ran["stdout"]["text"], format!("{}\n", nearly.len()));
     let _ = agent.does("abort", json!({}));
+    assert_eq!(agent.hang_up(), Some(0));
+    lab.expect_clean();
+}
+
+/// A path that an answer names can be handed back in, whatever bytes it has.
+#[test]
+fn names_that_are_no_text_can_be_handed_back_in() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("mkdir \"$(printf 'w\\377')\"");
+    let policy = format!("{FREE}workspace = '\"{}/w\\377\"'\n", lab.tree().display());
+    let mut agent = Agent::new(&lab, &policy);
+    let make =
+        "for name in 'a\\377' 'b\\nc' '\"q\"' plain; do printf x > \"$(printf \"$name\")\"; done
+        mkdir \"$(printf 'd\\376')\"; printf y > \"$(printf 'd\\376')/in\"";
+    let ran = agent.runs(make);
+    let shown = agent.does("show", json!({}));
+    let paths: Vec<Value> =
+        shown["changes"].as_array().unwrap().iter().map(|change| change["path"].clone()).collect();
+    assert_eq!(paths.len(), 6, "{shown}");
+    for path in &paths {
+        assert!(path.as_str().unwrap().starts_with('"'), "the workspace itself needs it: {path}");
+        let again = agent.does("show", json!({"paths": [path]}));
+        assert_eq!(again["changes"][0]["path"], *path, "{again}");
+        let diff = agent.does("diff", json!({"paths": [path], "format": "names"}));
+        assert!(diff["diff"]["text"].as_str().unwrap().contains(path.as_str().unwrap()), "{diff}");
+        match shown["changes"].as_array().unwrap().iter().find(|c| c["path"] == *path) {
+            Some(change) if change["kind"] == "dir" => {
+                agent.fails("read", json!({"path": path}), &[path.as_str().unwrap(), "directory"]);
+                let ran = agent.does("run", json!({"command": "cat in", "directory": path}));
+                assert_eq!(ran["stdout"]["text"], "y", "{ran}");
+            }
+            _ => {
+                let content = agent.does("read", json!({"path": path}));
+                assert_eq!((&content["path"], &content["end"]), (path, &json!(true)), "{content}");
+                assert_eq!(content["content"]["bytes"], 1, "{content}");
+            }
+        }
+    }
+    // Relative to the workspace, and as it is if it is text.
+    for path in ["\"a\\377\"", "\"\\\"q\\\"\"", "b\nc", "plain"] {
+        assert_eq!(agent.does("read", json!({"path": path}))["content"]["text"], "x", "{path}");
+    }
+    agent.fails("read", json!({"path": "\"no\\377\""}), &["no\\377", "not there"]);
+    agent.fails("read", json!({"path": "\"a\\q\""}), &["quoted as git does it"]);
+    agent.fails("read", json!({"path": "a\0b"}), &["NUL"]);
+    // The workspace is the one that the transaction was begun in.
+    let workspace = format!("\"{}/w\\377\"", lab.tree().display());
+    let status = agent.does("status", json!({}));
+    assert_eq!(
+        (&status["workspace"], &status["policy"]["workspace"]),
+        (&json!(workspace), &json!(workspace))
+    );
+    assert_eq!(status["pending"], json!([ran["id"]]), "{status}");
+    let id = agent.does("commit", json!({}))["id"].clone();
+    assert_eq!(agent.does("revert", json!({"id": id}))["outcome"], "reverted");
+    assert_eq!(lab.native("ls -A w*").text(), "");
+    // What is printed of a policy is one.
+    let print = |text: &str| {
+        let file = lab.dir().join("printed.toml");
+        std::fs::write(&file, text).unwrap();
+        lab.txos(["mcp", "--print-policy", "--policy"]).arg(&file).run().expect(0).text()
+    };
+    let printed = print(&policy);
+    assert_eq!(print(&printed), printed);
     assert_eq!(agent.hang_up(), Some(0));
     lab.expect_clean();
 }

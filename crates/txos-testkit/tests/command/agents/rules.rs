@@ -1,7 +1,7 @@
 //! The policy.
 
 use serde_json::json;
-use txos_testkit::Lab;
+use txos_testkit::{Invocation, Lab, binary};
 
 use crate::client::{Agent, FREE};
 
@@ -18,9 +18,15 @@ fn without_a_policy_a_person_decides() {
     // Each command that it names works, but for the one that asks at a terminal.
     let commands: Vec<&str> =
         decided["commands"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
-    assert_eq!(commands[0], format!("txos review {id}"));
-    let _ = lab.txos(["diff", &id]).run().expect(0).text();
-    let _ = lab.txos(["commit", &id]).run().expect(0);
+    let store = lab.store().display();
+    assert_eq!(commands[0], format!("txos --store {store} review {id}"));
+    // A person's shell need not know the server's store.
+    let typed = |command: &str| {
+        let path = format!("{}:/usr/bin:/bin", binary::txos().parent().unwrap().display());
+        Invocation::shell(command).env("PATH", path).env("TXOS_REALM", lab.realm()).run()
+    };
+    assert!(typed(commands[1]).expect(0).text().contains("+x"));
+    let _ = typed(commands[2]).expect(0);
     assert_eq!(lab.read("x"), "x\n");
     // The agent is told, and goes on in a new one.
     let ran = agent.does("run", json!({"command": "echo y > y"}));
@@ -30,8 +36,10 @@ fn without_a_policy_a_person_decides() {
     assert!(second["begun"] == true && second["id"] != id, "{second}");
     let reverted = agent.does("revert", json!({"id": id}));
     assert_eq!(reverted["outcome"], "needs-person");
-    assert_eq!(reverted["commands"][0], format!("txos revert {id}"));
+    assert_eq!(reverted["commands"][0], format!("txos --store {store} revert {id}"));
     assert!(lab.path("x").exists());
+    let _ = typed(reverted["commands"][0].as_str().unwrap()).expect(0);
+    assert!(!lab.path("x").exists());
 }
 
 #[test]
