@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
-use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
+use rmcp::model::{Implementation, JsonObject, ServerCapabilities, ServerConfig};
 use rmcp::{Json, ServerHandler, tool, tool_handler, tool_router};
+use schemars::Schema;
+use schemars::transform::{RecursiveTransform, Transform};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 use txos_engine::show::quoted;
@@ -38,6 +41,7 @@ pub struct Server {
     policy: Arc<Policy>,
     txos: Txos,
     typed: Typed,
+    tools: Arc<ToolRouter<Server>>,
     session: Arc<Mutex<Session>>,
 }
 
@@ -54,11 +58,17 @@ struct Session {
 /// Why a tool has failed: what, what is unchanged, what to do.
 type Failure = String;
 
-#[tool_router]
+#[tool_router(router = generated)]
 impl Server {
     /// With this policy. `typed`: how a person calls txos.
     pub fn new(policy: Policy, txos: Txos, typed: Typed) -> Server {
-        Server { policy: Arc::new(policy), txos, typed, session: Arc::default() }
+        let mut tools = Self::generated();
+        for tool in tools.map.values_mut().map(|route| &mut route.attr) {
+            without_formats(&mut tool.input_schema);
+            tool.output_schema.iter_mut().for_each(without_formats);
+        }
+        let tools = Arc::new(tools);
+        Server { policy: Arc::new(policy), txos, typed, tools, session: Arc::default() }
     }
 
     /// Begins a transaction in the workspace, or goes on with a pending one.
@@ -418,7 +428,7 @@ impl Server {
     }
 }
 
-#[tool_handler]
+#[tool_handler(router = self.tools)]
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let implementation = Implementation::new("txos", env!("CARGO_PKG_VERSION"));
@@ -729,6 +739,17 @@ impl Server {
             live: report.live,
             conflicts: report.conflicts,
         })
+    }
+}
+
+/// Takes the formats out of a schema: those of numbers (`uint64`) are schemars's own, and validators that know the
+/// standard ones alone complain of each.
+fn without_formats(schema: &mut Arc<JsonObject>) {
+    let mut all = Schema::from((**schema).clone());
+    let strip = |part: &mut Schema| drop(part.remove("format"));
+    RecursiveTransform(strip).transform(&mut all);
+    if let Some(object) = all.as_object() {
+        *schema = Arc::new(object.clone());
     }
 }
 
