@@ -16,7 +16,7 @@ use txos_engine::show::{quoted, visible};
 use txos_engine::store::Meta;
 
 use crate::changes::Counts;
-use crate::log::{command_line, date};
+use crate::log::{commands, date};
 use crate::overview::{Item, line_counts};
 use crate::patch::{Difference, Reader, difference, write_hunks};
 use crate::style::Paint;
@@ -100,7 +100,9 @@ fn write_head(
 ) -> io::Result<()> {
     let id = meta.id;
     writeln!(out, "<header>\n<h1>{title} <span class=\"state\">{status}</span></h1>")?;
-    writeln!(out, "<p><code class=\"command\">{}</code></p>", text(&command_line(&meta.command)))?;
+    for command in commands(meta) {
+        writeln!(out, "<p><code class=\"command\">{}</code></p>", text(&command))?;
+    }
     if let Some(message) = &meta.message {
         writeln!(out, "<p class=\"message\">{}</p>", text(&visible(message.as_bytes())))?;
     }

@@ -19,6 +19,9 @@ use crate::space::{Counting, du};
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
 
+/// How many commands of a transaction the history shows.
+const COMMANDS_SHOWN_MAX: usize = 10;
+
 /// Shows committed and reverted transactions, the latest commit first.
 pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
     let home = app.open_existing()?;
@@ -104,7 +107,15 @@ pub fn write_entry(
     if let Some(name) = &meta.name {
         writeln!(out, "Name:     {}", quoted_bytes(name.as_bytes()))?;
     }
-    writeln!(out, "Command:  {}", command(meta))?;
+    let commands = commands(meta);
+    for (index, command) in commands.iter().take(COMMANDS_SHOWN_MAX).enumerate() {
+        let heading = if index == 0 { "Command:" } else { "" };
+        writeln!(out, "{heading:8}  {command}")?;
+    }
+    if let Some(more) = commands.len().checked_sub(COMMANDS_SHOWN_MAX).filter(|more| *more > 0) {
+        let id = meta.id;
+        writeln!(out, "          and {more} more; `txos show {id}` lists them as layers")?;
+    }
     match (meta.exit_status, status) {
         (Some(status), _) if status != 0 => writeln!(out, "Status:   {status}")?,
         _ => {}
@@ -143,17 +154,26 @@ fn relation(meta: &Meta) -> Option<String> {
     reverts.or_else(reverted).or_else(in_part)
 }
 
-/// The command, after the name if there is one.
+/// The first command, after the name if there is one, and how many more there are.
 pub fn one_line(meta: &Meta) -> String {
+    let commands = commands(meta);
+    let mut line = commands.first().cloned().unwrap_or_default();
+    if let Some(more @ 1..) = commands.len().checked_sub(1) {
+        line.push_str(&format!(" (and {more} more)"));
+    }
     match &meta.name {
-        Some(name) => format!("{}: {}", quoted_bytes(name.as_bytes()), command(meta)),
-        None => command(meta),
+        Some(name) => format!("{}: {line}", quoted_bytes(name.as_bytes())),
+        None => line,
     }
 }
 
-fn command(meta: &Meta) -> String {
-    let line = command_line(&meta.command);
-    if meta.arguments_hidden { format!("{line} (arguments not recorded)") } else { line }
+/// What was run in a transaction, the first command first.
+pub fn commands(meta: &Meta) -> Vec<String> {
+    let line = |(words, hidden): (&[String], bool)| {
+        let line = command_line(words);
+        if hidden { format!("{line} (arguments not recorded)") } else { line }
+    };
+    meta.commands().into_iter().map(line).collect()
 }
 
 /// Recorded words as one would type them.
@@ -213,6 +233,47 @@ mod tests {
         assert_eq!(shell_word("\"a\\nb\""), "\"a\\nb\"");
         // A record that somebody else wrote.
         assert_eq!(shell_word("\u{1b}[2J"), "\"\\033[2J\"");
+    }
+
+    #[test]
+    fn what_ran_is_shown_and_not_what_began_it() {
+        use crate::tx_status::sample;
+        let meta = |words: &[&str], undone: u32| {
+            let mut meta = Meta { command: vec![(*words.first().unwrap()).into()], ..sample() };
+            meta.stack = meta.stack_or_first();
+            for word in &words[1..] {
+                let mut layer = meta.stack.layers[0].clone();
+                (layer.command, layer.counts) = (vec![(*word).into()], Some(1));
+                meta.stack.layers.push(layer);
+            }
+            meta.stack.at = u32::try_from(words.len()).unwrap() - undone;
+            meta
+        };
+        for (words, undone, shown) in [
+            (&["make"][..], 0, &["make"][..]),
+            (&["true"], 0, &["true"]),
+            (&["make"], 1, &["make"]),
+            (&["true", "make"], 0, &["make"]),
+            (&["true", "make", "true"], 0, &["make", "true"]),
+            (&["true", "make", "install"], 1, &["make"]),
+            (&["true", "make"], 1, &["true"]),
+            (&["false", "make"], 0, &["false", "make"]),
+        ] {
+            assert_eq!(commands(&meta(words, undone)), shown, "{words:?} {undone}");
+        }
+        let mut changed = meta(&["true", "make"], 0);
+        changed.stack.layers[0].counts = Some(1);
+        assert_eq!(commands(&changed), ["true", "make"]);
+        changed.stack.layers[1].arguments_hidden = true;
+        assert_eq!(commands(&changed)[1], "make (arguments not recorded)");
+        assert_eq!(one_line(&changed), "true (and 1 more)");
+        assert_eq!(one_line(&Meta { name: Some("n".into()), ..meta(&["a"], 0) }), "n: a");
+        let all = ["a"; COMMANDS_SHOWN_MAX + 2];
+        let mut out = Vec::new();
+        write_entry(&mut out, &meta(&all, 0), TxStatus::Committed, None, Paint::default()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("Command:  a\n          a\n"), "{text}");
+        assert!(text.contains("\n          and 2 more; `txos show "), "{text}");
     }
 
     #[test]

@@ -253,6 +253,7 @@ pub(super) fn commit_part(
     options: &Options,
     context: &mut ExecContext<'_, '_>,
 ) -> Result<Summary> {
+    let (command, arguments_hidden) = pending.meta.first_command();
     let mut tx = home.begin(Begin {
         layers: pending
             .meta
@@ -265,8 +266,8 @@ pub(super) fn commit_part(
             Some(message) => format!("{message} (part of {})", pending.id()),
             None => format!("Part of {}", pending.id()),
         }),
-        command: pending.meta.command.clone(),
-        arguments_hidden: pending.meta.arguments_hidden,
+        command,
+        arguments_hidden,
         directory: pending.meta.directory.clone(),
         scope: std::path::PathBuf::new(),
         durable: options.durable,

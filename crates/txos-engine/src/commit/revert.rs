@@ -64,6 +64,7 @@ pub fn revert(
     let merged_texts: Vec<_> =
         merged.iter().map(|file| path::from_bytes(&done.after_path(&file.op))).collect();
     done.ops.retain(|op| !merged.iter().any(|file| file.op == *op));
+    let (command, arguments_hidden) = old.first_command();
     let mut tx = home.begin(Begin {
         layers: done
             .layers
@@ -76,8 +77,8 @@ pub fn revert(
             if rest.is_some() { "a part of " } else { "" },
             old.message.as_deref().or(old.name.as_deref()).unwrap_or(id.as_str())
         )),
-        command: old.command.clone(),
-        arguments_hidden: old.arguments_hidden,
+        command,
+        arguments_hidden,
         directory: old.directory.clone(),
         scope: std::path::PathBuf::new(),
         durable: options.durable,

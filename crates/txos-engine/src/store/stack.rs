@@ -108,6 +108,30 @@ impl Stack {
 }
 
 impl Meta {
+    /// What was run in the transaction: the words of each command whose changes are in force, the first first, and
+    /// whether words are left out. A `true` that changed nothing and that others follow is none of them: the transaction
+    /// was begun with it.
+    #[must_use]
+    pub fn commands(&self) -> Vec<(&[String], bool)> {
+        let in_force = self.stack.layers.iter().take(self.stack.at as usize);
+        let mut commands: Vec<_> =
+            in_force.map(|layer| (&layer.command[..], layer.arguments_hidden)).collect();
+        let begins = |layer: &StackLayer| layer.command == ["true"] && layer.counts == Some(0);
+        if commands.len() > 1 && self.stack.layers.first().is_some_and(begins) {
+            commands.remove(0);
+        }
+        if commands.is_empty() {
+            commands.push((&self.command, self.arguments_hidden));
+        }
+        commands
+    }
+
+    /// The first of [`Meta::commands`].
+    pub(crate) fn first_command(&self) -> (Vec<String>, bool) {
+        let first = self.commands().first().map(|(words, hidden)| (words.to_vec(), *hidden));
+        first.unwrap_or_default()
+    }
+
     /// The layers; of a transaction that has none noted, what it is as the first.
     #[must_use]
     pub fn stack_or_first(&self) -> Stack {

@@ -164,3 +164,36 @@ fn has_format(schema: &Value) -> bool {
         _ => false,
     }
 }
+
+/// The history has what the agent ran, and not what began the transaction.
+#[test]
+fn the_history_shows_what_ran() {
+    let lab = Lab::in_memory();
+    let mut agent = Agent::new(&lab, FREE);
+    let list = || lab.txos(["list"]).run().expect(0).text();
+    let _ = agent.runs("echo 1 > one");
+    assert!(list().trim_end().ends_with("/bin/sh -c 'echo 1 > one'"), "{}", list());
+    let _ = agent.runs("echo 2 > two");
+    let _ = agent.runs("echo 3 > three");
+    let _ = agent.does("undo", json!({}));
+    assert!(list().trim_end().ends_with("/bin/sh -c 'echo 1 > one' (and 1 more)"), "{}", list());
+    let page = lab.dir().join("page.html");
+    let _ = lab.txos(["review", "@", "--html"]).arg(&page).run().expect(0);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("echo 2 &gt; two") && !page.contains(">true<"), "{page}");
+    let _ = agent.does("commit", json!({}));
+    let log = lab.txos(["log"]).run().expect(0).text();
+    let commands =
+        "Command:  /bin/sh -c 'echo 1 > one'\n          /bin/sh -c 'echo 2 > two'\nChanges:";
+    assert!(log.contains(commands), "{log}");
+    let line = lab.txos(["log", "--oneline"]).run().expect(0).text();
+    assert!(line.trim_end().ends_with("/bin/sh -c 'echo 1 > one' (and 1 more)"), "{line}");
+    // Nor have what undoes it, and a part of one.
+    let _ = lab.txos(["revert", "@"]).run().expect(0);
+    let _ = agent.runs("echo 4 > four; echo 5 > five");
+    let _ = lab.txos(["commit", "@"]).arg(lab.path("four")).run().expect(0);
+    let lines = lab.txos(["log", "--oneline"]).run().expect(0).text();
+    assert!(lines.lines().count() == 3 && !lines.contains("true"), "{lines}");
+    let _ = agent.does("abort", json!({}));
+    lab.expect_clean();
+}
