@@ -475,14 +475,20 @@ impl Supervisor {
         if !self.path(call, to) {
             return Verdict::Through;
         }
-        let replaces_dir = if found.may_be(FileType::Directory) {
-            Facets::LISTING // What it replaces must be empty.
-        } else {
-            Facets::ENTRY
+        let flags = flags.map_or(0, |i| arg(call, i) as u32);
+        let exchanges = flags & libc::RENAME_EXCHANGE != 0;
+        let replaces = flags & (libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) == 0;
+        let there = if replaces { Found::Nothing } else { self.kind_at(call) };
+        let facets = match there {
+            // It fails, and that something is there is all that is observed: `mv DIR TARGET/` tries it so with TARGET
+            // itself before anything else.
+            Found::Kind(_) if !exchanges => Facets::ENTRY,
+            // What it replaces must be empty.
+            _ if replaces && found.may_be(FileType::Directory) => facets | Facets::LISTING,
+            _ => facets,
         };
-        self.note(call, false, facets | replaces_dir);
-        let exchanges = flags.is_some_and(|i| arg(call, i) as u32 & libc::RENAME_EXCHANGE != 0);
-        let replaced = if exchanges { self.kind_at(call) } else { Found::Nothing };
+        self.note(call, false, facets);
+        let replaced = if exchanges { there } else { Found::Nothing };
         if found.may_be(FileType::Directory) || replaced.may_be(FileType::Directory) {
             self.renames.directory(&old, &self.scratch.path, exchanges);
         } else if found.may_be(FileType::Symlink) || replaced.may_be(FileType::Symlink) {
