@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use txos_engine::TxId;
+use txos_engine::object::FileId;
 use txos_engine::program::{self, Kind};
 use txos_engine::scope;
 use txos_engine::txn::{Delivery, Ended};
@@ -26,7 +27,7 @@ use super::tls::here;
 use super::{api, checkpoint, interpose, loader};
 use crate::raw::syscall;
 use crate::tx::staging::{self, Label, label};
-use crate::tx::{Failure, How, acquire, flags, kernel, shared};
+use crate::tx::{Committed, Failure, How, acquire, flags, kernel, shared};
 
 /// Set for the command: what to begin, and what `LD_PRELOAD` was before.
 pub const VARIABLE: &str = "TXOS_IN_PROCESS";
@@ -50,6 +51,8 @@ const FAILED: i32 = 125;
 pub struct Command {
     name: String,
     quiet: bool,
+    /// What its standard error led to when it began.
+    stderr: Option<FileId>,
     /// The process that has started it decides about the transaction.
     report: Option<ReportTo>,
     /// Processes that the command has left when it ends are killed.
@@ -127,6 +130,7 @@ impl Command {
         }
         match session::commit(thread) {
             Ok(mut committed) => {
+                self.tell_committed(&committed, &thread.report.live);
                 // A command has no participants.
                 let later = committed.held.is_for_all();
                 if !later {
@@ -136,6 +140,19 @@ impl Command {
                 (0, later.then(|| Waiting::for_end(committed.held)))
             }
             Err(failure) => (self.tell(&failure, &thread.report), None),
+        }
+    }
+
+    /// Says what is published, as `txos` does. Not where the command has had its own standard error lead: there
+    /// it would be part of what the command wrote.
+    fn tell_committed(&self, committed: &Committed, live: &str) {
+        if self.quiet || self.stderr.is_none() || self.stderr != stderr() {
+            return;
+        }
+        match (&committed.published, live) {
+            (Some(published), _) => api::tell(&format!("committed {published}")),
+            (None, "") => api::tell("nothing changed"),
+            (None, live) => api::tell(&format!("nothing to commit; live: {live}")),
         }
     }
 
@@ -194,6 +211,11 @@ impl Command {
             FAILED
         }
     }
+}
+
+/// What standard error leads to.
+fn stderr() -> Option<FileId> {
+    kernel::identify_fd(2).ok().map(|at| at.id)
 }
 
 /// What became of the transaction.
@@ -281,7 +303,7 @@ fn start(name: String) {
     txos_engine::sys_owner::allow();
     let plan = How { flags, goes_on, ..How::default() };
     let place = report.as_ref().map(|report| report.place.clone());
-    let command = Command { name, quiet, report, kills_left };
+    let command = Command { name, quiet, stderr: stderr(), report, kills_left };
     if let Err(errno) = session::outermost(here(), Regs::default(), plan, Some(command)) {
         // SAFETY: the words stay until the thread's next call.
         let words = unsafe { CStr::from_ptr(api::txos_strerror()) }.to_string_lossy().into_owned();

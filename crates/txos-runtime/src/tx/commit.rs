@@ -285,13 +285,16 @@ impl Tx {
             txos_engine::changeset::discard_unused(&staging.tx, &deltas);
         }
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
+        let counts = recorded.then(|| changes.counts());
         let txn = Txn::new(home, self.locks.handle.take(), &waiting);
         let done = txn.commit(&mut staging.tx, &changes, &mut self.locks.reads, options, asked);
         let summary = done.map_err(|failed| self.not_committed(failed))?;
         if options.kept {
             tell_unrecorded(&summary);
         }
-        Ok(Committed::default())
+        let counts = counts.filter(|_| summary.changes > 0);
+        let published = counts.map(|counts| format!("{}: {counts}", summary.id));
+        Ok(Committed { published, ..Committed::default() })
     }
 
     /// Nothing is to be published: what was read must have been so at one moment, now.

@@ -216,6 +216,8 @@ pub struct Committed {
     pub short_cut: bool,
     /// What waited for the commit, and is to be sent.
     pub held: held::Held,
+    /// Of a whole command: what is published, under which id, in words. None if it changed nothing.
+    pub published: Option<String>,
     /// What waited for it, and could not be done any more: in words.
     pub failed: Vec<String>,
 }

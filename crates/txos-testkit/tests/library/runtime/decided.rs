@@ -328,3 +328,47 @@ fn in_a_container() {
         before.expect_same(&Tree::of(place.tree()));
     }
 }
+
+/// Where the command's own process commits, the same is said as where `txos` does.
+#[test]
+fn what_is_committed_is_said_as_in_the_overlays_view() {
+    let (ours, theirs) = (Lab::in_memory(), Lab::in_memory());
+    let scripts = [
+        ("exec > out; echo x", 0),
+        (CHANGE, 0),
+        ("true", 0),
+        ("(echo y > by-a-child); cat by-a-child > also; rm log", 0),
+        ("exec 2> errors; echo x > beside", 0),
+        ("exec 2> errors; (echo x > besides); cat besides > again", 0),
+        ("echo x > lost; exit 3", 3),
+    ];
+    for (number, (script, status)) in scripts.into_iter().enumerate() {
+        for quiet in [&[][..], &["-q"]] {
+            let said = |lab: &Lab, view: &str| {
+                let place = lab.nested(&format!("{number}{}", quiet.concat()));
+                let _ = place.native(PREPARE);
+                let mut run = place.txos(["run", "--view", view]).args(quiet);
+                if view == "overlay" {
+                    run = run.arg("--scope").arg(place.tree());
+                }
+                let said = run.args(["--", "sh", "-c", script]).run().expect(status).stderr;
+                let own = place.native("cat errors 2> /dev/null || true").text();
+                assert_eq!(own, "", "{script}: what it wrote there is its own");
+                // Ids differ.
+                match said.strip_prefix("txos: committed ") {
+                    Some(rest) => rest[8..].to_owned(),
+                    None => said,
+                }
+            };
+            let here = said(&ours, "library");
+            let there = said(&theirs, "overlay");
+            assert_eq!(here.is_empty(), !quiet.is_empty(), "{script}: {here}");
+            let there = match there.contains("of what is versioned") {
+                // It says more carefully what it knows where a scope was named.
+                true => "txos: sh exited with status 3; rolled back, nothing changed\n".to_owned(),
+                false => there,
+            };
+            assert_eq!(here, there, "{script}");
+        }
+    }
+}

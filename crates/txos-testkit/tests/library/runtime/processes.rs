@@ -283,7 +283,8 @@ fn handlers_run_while_a_command_of_one_process_waits() {
     }
     // It does not go on before that either, and nothing is outside of the transaction.
     let script = "trap 'echo > own' USR1; kill -USR1 $$; test -e own && mv own handled";
-    let strictly = pair.ours.txos(["run", "--in-process", "--strict", "--", "sh", "-c", script]);
+    let strictly =
+        pair.ours.txos(["run", "-q", "--in-process", "--strict", "--", "sh", "-c", script]);
     let done = strictly.run().expect(0);
     assert_eq!((done.stderr.as_str(), pair.ours.read("handled").as_str()), ("", "\n"));
     let _ = pair.ours.native("rm handled");

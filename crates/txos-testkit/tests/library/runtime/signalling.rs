@@ -175,7 +175,7 @@ fn they_are_not_live() {
     let listener = Listener::new();
     let pid = listener.pid();
     let script = format!("kill -USR1 {pid}; kill -0 {pid}; (kill -USR1 {pid}) & wait; echo x > f");
-    let done = run(&lab, &["--strict"], &script).run().expect(0);
+    let done = run(&lab, &["--strict", "-q"], &script).run().expect(0);
     assert_eq!(done.stderr, "");
     assert_eq!(listener.got().split(' ').next(), Some("usr1"));
     let done = run(&lab, &[], &format!("kill -USR1 {pid}; /bin/kill -USR1 {pid}; exit 1")).run();
