@@ -105,14 +105,16 @@ fn main() -> ExitCode {
             // not the command's.
             // Words of the command line may come from a directory of somebody else's.
             let plain = error.render().to_string();
-            match visible(plain.as_bytes()) {
-                shown if shown == plain => drop(error.print()),
-                shown => eprint!("{shown}"),
-            }
+            let written = match visible(plain.as_bytes()) {
+                shown if shown == plain => error.print(),
+                shown => write!(std::io::stderr(), "{shown}"),
+            };
             return ExitCode::from(match error.use_stderr() {
                 true if is_hook => agent::BLOCKED,
                 true => FAILED,
-                false => 0,
+                false => written
+                    .and_then(|()| std::io::stdout().flush())
+                    .map_or_else(|error| told(&Failure::from(error)), |()| 0),
             });
         }
     };
@@ -120,19 +122,15 @@ fn main() -> ExitCode {
     if let Command::Complete { words } = &cli.command {
         return ExitCode::from(u8::from(!complete::complete(&complete::as_text(words))));
     }
-    let told = |failure: &Failure| {
-        if let Some(message) = failure.message() {
-            tell(format_args!("txos: {message}"));
-        }
-        failure.status()
-    };
     let app = match App::new(&cli.global) {
         Ok(app) => app,
         Err(failure) => return ExitCode::from(told(&failure)),
     };
     let ended = answer(&cli.command)
         .and_then(|()| open_report(&app, &cli.command))
-        .and_then(|()| dispatch(&app, &cli));
+        .and_then(|()| dispatch(&app, &cli))
+        // What is still in the buffer would be lost without a word.
+        .and_then(|status| std::io::stdout().flush().map(|()| status).map_err(Failure::from));
     let status = ended.as_ref().map_or_else(told, |status| *status);
     if ended.as_ref().err().is_some_and(space::tells_of_space)
         && let Ok(Some(home)) = app.open_existing()
@@ -141,6 +139,14 @@ fn main() -> ExitCode {
     }
     app.report.write(&app, &ended, status);
     ExitCode::from(status)
+}
+
+/// Says why it failed; gives the exit status.
+fn told(failure: &Failure) -> u8 {
+    if let Some(message) = failure.message() {
+        tell(format_args!("txos: {message}"));
+    }
+    failure.status()
 }
 
 /// Makes sure that what was asked from inside a transaction only looks: whoever asks may have written the words

@@ -2,6 +2,7 @@
 //! is bit for bit as before; and what is large or deep but no error at all.
 
 use txos_testkit::image::Image;
+use txos_testkit::process::quote;
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, binary, require, require_some, skip};
 
@@ -327,4 +328,59 @@ fn doctor_leaves_to_others_what_is_theirs() {
         assert!(found.is_some(), "{all:?}");
         assert!(!format!("{all:?}").contains("--force"), "{all:?}");
     }
+}
+
+/// A command that prints what is asked for, and can't, has failed. A reader that goes away is no failure to speak of.
+#[test]
+fn what_can_not_be_written_is_no_success() {
+    let lab = Lab::in_memory();
+    let _ = lab.script(&["--keep"], "echo x > kept").run().expect(0);
+    let _ = lab.script(&[], "echo x > x").run().expect(0);
+    let txos = quote(binary::txos());
+    let txos = txos.to_str().unwrap();
+    for words in [
+        "help",
+        "help run",
+        "run --help",
+        "-h",
+        "--version",
+        "completions bash",
+        "completions zsh",
+        "completions fish",
+        "config --cflags",
+        "list",
+        "list -q",
+        "list --json",
+        "log",
+        "log --json",
+        "show @",
+        "show @ --json",
+        "diff @",
+        "diff @ --stat",
+        "status",
+        "status --json",
+        "top --once",
+        "policy",
+        "policy --json",
+        "recover --json",
+        "gc --json",
+        "mcp --print-policy",
+    ] {
+        let shell = |script: String| {
+            let shell = Invocation::new("bash").args(["-c", &script]).dir(lab.tree());
+            shell.env("TXOS_STORE", lab.store()).env("TXOS_REALM", lab.realm()).run()
+        };
+        let full = shell(format!("exec {txos} {words} > /dev/full"));
+        assert!(full.stderr.contains("No space left on device"), "{words}: {full:?}");
+        assert_eq!(full.code(), 125, "{words}: {full:?}");
+        let gone = shell(format!(
+            "{{ sleep .3; {txos} {words} 2>&3; }} 3>&2 | true; exit ${{PIPESTATUS[0]}}"
+        ));
+        // The server for agents is a program of its own.
+        if !words.starts_with("mcp") {
+            assert_eq!((gone.code(), gone.stderr.as_str()), (141, ""), "{words}: {gone:?}");
+        }
+    }
+    let _ = lab.txos(["abort", "@"]).run().expect(0);
+    lab.expect_clean();
 }
