@@ -1015,8 +1015,9 @@ pub struct RevertArgs {
     pub paths: Vec<PathBuf>,
     /// Leave what others have changed since as it is, instead of refusing; may be repeated with patterns
     ///
-    /// With =GLOB only absolute paths that match, such as --skip-changed='/var/log/**'. What belongs together
-    /// with such a path, as the other half of a move does, is left with it.
+    /// With =GLOB only paths that match, such as --skip-changed='/var/log/**'. A pattern that begins neither with / nor
+    /// with ** is relative to the working directory. What belongs together with such a path, as the other half of a
+    /// move does, is left with it.
     #[arg(
         long,
         value_name = "GLOB",

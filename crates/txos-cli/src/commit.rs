@@ -282,10 +282,11 @@ pub fn revert(app: &App, args: &RevertArgs) -> Result<u8, Failure> {
         let state = meta.state.to_string();
         return Err(Error::WrongState { id, state, advice: advice.into() }.into());
     }
+    let skip = args.skip_changed.iter().map(|text| paths::pattern("--skip-changed", text));
     let options = Options {
         gate: !args.no_gate,
         durable: meta.durable && !args.no_durable,
-        skip_changed: args.skip_changed.clone(),
+        skip_changed: skip.collect::<Result<_, _>>()?,
         merge: args.merge,
         paths: paths::all_in_tree(&args.paths)?,
         ..Options::default()

@@ -68,6 +68,30 @@ pub fn all_in_tree(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     paths.iter().map(|p| in_tree(p)).collect()
 }
 
+/// A pattern of an option, for absolute paths: one that begins neither with `/` nor with `**`, nor with several to choose
+/// from, is relative to the working directory.
+pub fn pattern(option: &str, text: &str) -> Result<String, Failure> {
+    if ["/", "**", "{"].iter().any(|start| text.starts_with(start)) {
+        return Ok(text.to_owned());
+    }
+    let mut base = in_tree(Path::new("."))?;
+    let mut rest = text;
+    while let Some((first @ ("" | "." | ".."), behind)) = rest.split_once('/') {
+        if first == ".." {
+            base.pop();
+        }
+        rest = behind;
+    }
+    let Some(base) = base.to_str() else {
+        return Err(Failure::new(format!(
+            "{option} {text:?}: relative to {}, which is no valid UTF-8 as patterns are; write it as '**/{rest}'; nothing changed",
+            txos_engine::show::quoted(&base)
+        )));
+    };
+    let base = globset::escape(base.trim_end_matches('/'));
+    Ok(format!("{base}/{rest}"))
+}
+
 /// Whether a change lies at or below one of the paths; no paths mean everything.
 pub fn selects(paths: &[PathBuf], entry: &Entry) -> bool {
     let below = |path: &Path| paths.iter().any(|top| path.starts_with(top));
@@ -77,6 +101,26 @@ pub fn selects(paths: &[PathBuf], entry: &Entry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_are_relative_to_the_working_directory() {
+        let here = in_tree(Path::new(".")).unwrap();
+        let above = here.parent().unwrap();
+        let (here, above) =
+            [here.as_path(), above].map(|dir| globset::escape(dir.to_str().unwrap())).into();
+        for (given, full) in [
+            ("/var/log/**", "/var/log/**".to_owned()),
+            ("**", "**".into()),
+            ("**/*.log", "**/*.log".into()),
+            ("{/a,/b}", "{/a,/b}".into()),
+            ("log/*", format!("{here}/log/*")),
+            ("*", format!("{here}/*")),
+            ("././/a", format!("{here}/a")),
+            ("../b*", format!("{above}/b*")),
+        ] {
+            assert_eq!(pattern("--x", given).unwrap(), full, "{given}");
+        }
+    }
 
     #[test]
     fn directories_are_resolved_and_the_last_name_is_not() {

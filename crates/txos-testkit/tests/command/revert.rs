@@ -112,8 +112,12 @@ fn only_what_matches_is_left() {
         bad.stderr.contains("--skip-changed") && bad.stderr.contains("not a pattern"),
         "{bad:?}"
     );
-    let both = format!("--skip-changed={}/etc/a", place.tree().display());
-    let reverted = place.txos(["revert", "upgrade", &logs, &both]).run().expect(0);
+    // Other patterns than these are relative to the working directory.
+    let (logs, etc) = ("--skip-changed=log/*", "--skip-changed=../etc/a");
+    let wrong = place.txos(["revert", "upgrade", logs, etc]).run().expect(75);
+    assert!(wrong.stderr.contains("/etc/a") && !wrong.stderr.contains("/log/a"), "{wrong:?}");
+    let (logs, dir) = ("--skip-changed=**/log/a", place.tree().join("log"));
+    let reverted = place.txos(["revert", "upgrade", logs, etc]).dir(&dir).run().expect(0);
     assert_eq!(reverted.stderr.matches("left as it is").count(), 2, "{reverted:?}");
     assert_eq!(read(), b"3\n4\n1\n");
     // What was done can be undone.
