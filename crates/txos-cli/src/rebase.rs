@@ -13,7 +13,7 @@ use crate::app::{App, tell};
 use crate::args::{Command, ExecArgs, RebaseArgs, RunArgs};
 use crate::exit::Failure;
 use crate::pick::{Wanted, pick};
-use crate::{exec, help, keep, run, trash};
+use crate::{changes, exec, help, keep, run, trash};
 
 /// Runs it. The old transaction stays as it is until the new one is pending.
 pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
@@ -75,9 +75,10 @@ pub fn rebase(app: &App, args: &RebaseArgs) -> Result<u8, Failure> {
     home.discard(old)?;
     trash::clear(app, &home);
     // The first command's count was told when it was kept.
-    let all = if above.is_empty() { None } else { home.meta(new)?.changes };
-    let all =
-        all.map_or_else(String::new, |n| format!(", and changes {}", crate::changes::paths(n)));
+    let mut meta = home.meta(new)?;
+    changes::count(&home, &mut meta);
+    let all = meta.changes.filter(|_| !above.is_empty());
+    let all = all.map_or_else(String::new, |n| format!(", and changes {}", changes::paths(n)));
     app.say(format_args!("{new} takes the place of {id}, which is gone{all}"));
     Ok(status)
 }

@@ -69,7 +69,9 @@ fn all_layers_are_made_again() {
     let _ = exec(&[], "echo undone > fourth").expect(0);
     let _ = lab.txos(["undo", "k"]).run().expect(0);
     let _ = lab.native("echo 2 > n");
-    let _ = lab.txos(["rebase", "k"]).run().expect(0).says("takes the place of");
+    // All of them are counted.
+    let rebased = lab.txos(["rebase", "k"]).run().expect(0);
+    let _ = rebased.says("takes the place of").says(", which is gone, and changes 3 paths\n");
     let shown = lab.txos(["show", "k", "--json"]).run().expect(0).json();
     assert_eq!(shown["transaction"]["stack"].as_array().unwrap().len(), 3, "{shown}");
     // A layer that can't be made any more: nothing of the attempt is left.
