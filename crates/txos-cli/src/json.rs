@@ -14,7 +14,7 @@ use txos_engine::store::Meta;
 use txos_engine::version::Stamp;
 
 use crate::changes::Counts;
-use crate::realm_view::Wait;
+use crate::realm_view::{Shown, Wait};
 use crate::tx_status::TxStatus;
 
 /// The number of the schema.
@@ -194,11 +194,14 @@ impl Transaction {
 
 /// `list` and `log`.
 #[derive(Debug, Serialize)]
-pub struct Transactions {
+pub struct Transactions<'a> {
     /// Newest first.
     pub transactions: Vec<Transaction>,
     /// Messages about records that can't be read.
     pub unreadable: Vec<String>,
+    /// Of `list`: those that run and have no record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<Vec<Shown<'a>>>,
 }
 
 /// `show` and `diff`.

@@ -51,7 +51,7 @@ pub fn log(app: &App, args: &LogArgs) -> Result<u8, Failure> {
         let transaction =
             |(m, s): &(Meta, TxStatus)| json::Transaction::new(m, *s).taking(space(m));
         let transactions = found.iter().map(transaction).collect();
-        json::write(&mut out, json::Transactions { transactions, unreadable })?;
+        json::write(&mut out, json::Transactions { transactions, unreadable, running: None })?;
         out.flush()?;
         return Ok(0);
     }

@@ -76,7 +76,12 @@ pub struct Shown<'a> {
 impl<'a> Shown<'a> {
     /// All of them.
     pub fn all(members: &'a [Member]) -> Vec<Self> {
-        let shown = |m: &'a Member| Shown {
+        members.iter().map(|member| Shown::of(member, members)).collect()
+    }
+
+    /// One of them.
+    pub fn of(m: &'a Member, members: &[Member]) -> Self {
+        Shown {
             id: m.id,
             pid: m.pid,
             state: m.state,
@@ -88,8 +93,7 @@ impl<'a> Shown<'a> {
             restarts: m.restarts,
             waits_for: Wait::of(m, members),
             command: &m.label,
-        };
-        members.iter().map(shown).collect()
+        }
     }
 }
 

@@ -372,3 +372,36 @@ fn what_is_committed_is_said_as_in_the_overlays_view() {
         }
     }
 }
+
+/// It has no record while it runs, and is listed nevertheless.
+#[test]
+fn one_that_waits_is_listed() {
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo 0 > a");
+    let gate = lab.dir().join("gate");
+    let _ = Invocation::new("mkfifo").arg(&gate).run().expect(0);
+    let script = format!("echo 1 >> a; echo ready; read line < {}", gate.display());
+    let first = lab.script(&[], &script).start();
+    until("the first has it", || first.stdout().contains("ready"));
+    let list = lab.txos(["list", "--json"]).run().expect(0).json();
+    let id = list["transactions"][0]["id"].as_str().unwrap().to_owned();
+    let second = run(&lab, &[], "echo 2 >> a").start();
+    let running = || lab.txos(["list", "--json"]).run().expect(0).json()["running"].clone();
+    until("the second waits", || running()[0]["waits_for"]["id"] == id.as_str());
+    assert_eq!(running().as_array().unwrap().len(), 1, "{}", running());
+    let list = lab.txos(["list"]).run().expect(0).text();
+    let lines: Vec<&str> = list.lines().collect();
+    assert!(lines.len() == 3 && lines[1].starts_with("-         active "), "{list}");
+    assert!(
+        lines[1].contains("  sh (waits ") && lines[1].ends_with(&format!("for {id})")),
+        "{list}"
+    );
+    assert!(lines[2].starts_with(&id), "{list}");
+    assert_eq!(lab.txos(["list", "-q"]).run().expect(0).text(), format!("{id}\n"));
+    std::fs::write(&gate, "go\n").unwrap();
+    let _ = first.wait().expect(0);
+    let _ = second.wait().expect(0);
+    assert_eq!(running(), serde_json::json!([]));
+    assert_eq!(lab.read("a"), "0\n1\n2\n");
+    lab.expect_clean();
+}
