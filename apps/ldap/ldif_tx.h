@@ -230,13 +230,13 @@ ldif_cache_note( const char *path, const struct stat *version, Entry *entry )
 	}
 }
 
-/* Whether a directory has none in it, so that no entry in it has entries below. (Where directories are not counted: no.) */
+/* Whether a name in a directory may be that of a directory, with the entries below an entry. (It has no dot: those of an entry's name are
+ * escaped.) Where there is none, nothing is looked for below. A transaction depends on the names of a directory that it lists, and
+ * not on its link count, which says the same: that may be of another moment than the names. */
 static int
-ldif_only_leaves( const char *dir )
+ldif_is_dir_name( const char *name )
 {
-	struct stat st;
-
-	return stat( dir, &st ) == 0 && st.st_nlink == 2;
+	return strchr( name, '.' ) == NULL;
 }
 
 /* Takes an entry if this thread collects. */

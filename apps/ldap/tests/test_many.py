@@ -1,5 +1,6 @@
 """Many clients at once, two servers on one database, servers that are killed."""
 
+import functools
 import os
 import random
 import threading
@@ -10,11 +11,13 @@ from pathlib import Path
 from acknowledged import at_once
 from directory.client import (
     ADD,
+    BUSY,
     DELETE,
     ENTRY_EXISTS,
     NO_SUCH_ATTRIBUTE,
     NO_SUCH_OBJECT,
     REPLACE,
+    SUBTREE,
     SUCCESS,
     add,
     delete,
@@ -25,6 +28,8 @@ from directory.client import (
 from directory.server import PEOPLE, SUFFIX, Server, attributes, person
 from tests.place import LONG, InPlace
 
+#: How long subtrees are moved while searches run, in seconds.
+SUBTREES_MOVE_S = 4
 
 class Many(InPlace):
     def test_of_those_who_add_the_same_one_wins(self):
@@ -102,6 +107,52 @@ class Many(InPlace):
         for name in added:
             self.assertIn(person(name, there), found)
         self.assertEqual(len(found), 2 + 10 + len(added))
+        self.expect_whole(server)
+
+    def test_a_search_finds_all_of_the_subtrees_that_move(self):
+        """Between three parents, so that each is a leaf now and then. They only move: none is ever missing, nor what is below it."""
+        server = self.server()
+        parents = [f"ou={name},{SUFFIX}" for name in "xyz"]
+        units, below = [f"g{n}" for n in range(3)], [f"k{n}" for n in range(5)]
+        at = {unit: parents[0] for unit in units}
+
+        def unit_entry(name):
+            return {"objectClass": ["organizationalUnit"], "ou": [name]}
+
+        with server.client() as client:
+            for parent in parents:
+                self.assertEqual(client.ask(add(parent, unit_entry(parent[3]))), SUCCESS)
+            for unit in units:
+                self.assertEqual(client.ask(add(f"ou={unit},{parents[0]}", unit_entry(unit))), SUCCESS)
+                for name in below:
+                    self.assertEqual(client.ask(add(person(name, f"ou={unit},{parents[0]}"), attributes(name))), SUCCESS)
+        wanted = sorted([*units, *(f"person {name}" for unit in units for name in below)])
+        until, moves, found = time.monotonic() + SUBTREES_MOVE_S, [], []
+
+        def move(seed):
+            chance, unit = random.Random(seed), units[seed]
+            with server.client() as client:
+                while time.monotonic() < until:
+                    target = chance.choice([parent for parent in parents if parent != at[unit]])
+                    self.assertEqual(client.insist(rename(f"ou={unit},{at[unit]}", f"ou={unit}", target)), SUCCESS)
+                    at[unit] = target
+                    moves.append(unit)
+                    # A search may get in between two.
+                    time.sleep(chance.random() / 50)
+
+        def look():
+            with server.client() as client:
+                while time.monotonic() < until:
+                    code, entries = client.result(search(SUFFIX, SUBTREE))
+                    self.assertIn(code, (SUCCESS, BUSY))
+                    if code == SUCCESS:
+                        found.append(sorted(dn.split(",")[0].partition("=")[2] for dn, _ in entries))
+
+        at_once([*(functools.partial(move, seed) for seed in range(3)), *[look] * 3])
+        self.assertTrue(moves and found)
+        others = ["example", "people", "x", "y", "z"]
+        missed = [names for names in found if names != sorted(wanted + others)]
+        self.assertEqual(missed, [], f"of {len(found)} searches while there were {len(moves)} moves")
         self.expect_whole(server)
 
     def test_two_servers_on_one_database(self):

@@ -56,6 +56,7 @@ fn many_clients_and_kills() {
                 "test_of_those_who_add_the_same_one_wins",
                 "test_no_change_is_lost",
                 "test_a_subtree_that_moves_takes_everything_along",
+                "test_a_search_finds_all_of_the_subtrees_that_move",
                 "test_two_servers_on_one_database",
             ] {
                 python.run(&format!("tests.test_many.Many.{test}"));
