@@ -5,7 +5,7 @@
  * Three functions of its storage are transactions: a sync of a mailbox, the commit of messages that were saved or copied, and
  * the sync by which a message is looked for that is no longer at its name. Their symbols can be preempted (also those
  * in the table of the maildir's functions), so the definitions here take their place. What is saved or copied and the sync that
- * follows are one transaction; with that a move is one as well.
+ * follows are one transaction; with that a move is one as well, from its first link.
  *
  * Invariants:
  * - Within a transaction nobody takes the maildir's lock file; the transaction looks whether it is there. If it is, the
@@ -14,6 +14,8 @@
  *   transaction of its own, which other transactions wait for.
  * - A transaction of saved messages ends with the next sync of a mailbox, which takes them into the index and removes what was moved; or, if
  *   none follows, before anything is sent to the client, and before the next event is waited for.
+ * - A move begins before Dovecot links the message's file into the other mailbox, so that it commits only if the file is there until
+ *   then, at the name that was linked. If another session was first, Dovecot finds it gone in the next attempt, and moves nothing.
  * - A sync that Dovecot has not look at the maildir, since it did so a moment ago (MAILBOX_SYNC_FLAG_FAST), is no transaction.
  * - An abort puts memory back, so that the list of UIDs and the index in memory are those from before the attempt.
  *   The index must be in memory (`INDEX=MEMORY`): a shared one is also written outside of these three.
@@ -44,6 +46,7 @@
 /* DOTLOCK_CREATE_FLAG_NONBLOCK */
 #define NONBLOCK 1
 
+struct mail;
 struct mailbox;
 struct save;
 struct dotlock;
@@ -53,6 +56,7 @@ struct ostream;
 
 static void *(*real_sync_init)(struct mailbox *, int);
 static int (*real_sync_force)(struct mailbox *, uint32_t);
+static int (*real_move)(struct save **, struct mail *);
 static int (*real_commit_pre)(struct save *);
 static int (*is_synced)(struct mailbox *);
 static bool (*real_want_full)(struct mailbox *, int);
@@ -72,7 +76,7 @@ static int flags;
 static bool unprotected;
 /* Whether the index in memory may have changes that the maildir does not have yet. */
 static bool unsynced;
-/* Whether the transaction that has saved messages is still open. */
+/* Whether the transaction that has saved messages, or is moving some, is still open. */
 static bool save_is_open;
 /* What Dovecot has decided about the sync that begins: whether it looks at the maildir. UNDECIDED: it is asked. */
 static enum { UNDECIDED = -1, INDEX_ONLY, FULL } decided = UNDECIDED;
@@ -85,6 +89,7 @@ __attribute__((constructor)) static void find(void)
 	const struct { void *to; const char *name; } names[] = {
 		{ &real_sync_init, "maildir_storage_sync_init" },
 		{ &real_sync_force, "maildir_storage_sync_force" },
+		{ &real_move, "mailbox_move" },
 		{ &real_commit_pre, "maildir_transaction_save_commit_pre" },
 		{ &is_synced, "maildir_sync_is_synced" },
 		{ &real_want_full, "index_mailbox_want_full_sync" },
@@ -175,9 +180,16 @@ int maildir_storage_sync_force(struct mailbox *box, uint32_t uid)
 	return result;
 }
 
+int mailbox_move(struct save **save, struct mail *mail)
+{
+	if (begin())
+		save_is_open = true;
+	return real_move(save, mail);
+}
+
 int maildir_transaction_save_commit_pre(struct save *save)
 {
-	bool in_transaction = begin();
+	bool in_transaction = save_is_open || begin();
 	int result = real_commit_pre(save);
 
 	if (in_transaction) {

@@ -113,6 +113,40 @@ class Many(InPlace):
     def test_four_clients(self):
         self.storm(4, 60)
 
+    def test_two_sessions_move_the_same_messages(self):
+        """At once, each to a mailbox of its own, one by one and several together. Each message is in one mailbox afterwards, and a session whose
+        move was not the first is told that it has moved nothing."""
+        count = 40
+        mail = self.mail(messages=count)
+        session = self.session(mail, box=None)
+        boxes = ["A", "B"]
+        for box in boxes:
+            session.ask("create", box)
+        session.logout()
+        sets = [str(uid) for uid in range(1, count // 2 + 1)] + [f"{uid}:{uid + 3}" for uid in range(count // 2 + 1, count, 4)]
+        together, moved, refused = threading.Barrier(2), {box: 0 for box in boxes}, []
+
+        def body(box):
+            session = self.session(mail)
+            for uids in sets:
+                together.wait(60)
+                kind, data = session.uid("MOVE", uids, box)
+                if kind != "OK":
+                    refused.append(data)
+                # (What says how many they were comes without a tag.)
+                told = session.response("OK")[1]
+                moved[box] += sum(4 if b":" in part.split()[3] else 1 for part in told if part and part.startswith(b"[COPYUID"))
+            session.logout()
+
+        at_once([lambda box=box: body(box) for box in boxes])
+        for data in refused:
+            self.assertIn(b"[EXPUNGEISSUED]", data[0])
+        found = self.expect_whole(mail, ("INBOX", *boxes))
+        names = [name for box in found.values() for name in box]
+        self.assertEqual(sorted(names), sorted(f"old {n}" for n in range(count)))
+        self.assertEqual({box: len(found[box]) for box in boxes}, moved)
+        self.assertEqual(os.listdir(mail.maildir / ".A" / "tmp") + os.listdir(mail.maildir / ".B" / "tmp"), [])
+
     def test_without_protection_there_is_damage(self):
         """Which shows that the other tests would find it."""
         with self.assertRaises((AssertionError, RuntimeError, imaplib.IMAP4.error)):
