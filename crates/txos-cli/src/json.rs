@@ -286,6 +286,7 @@ mod tests {
         let listed = text(Transactions {
             transactions: Vec::new(),
             unreadable: vec!["meta.json is damaged".into()],
+            running: None,
         });
         assert_eq!(listed, include_str!("../tests/snapshots/list.json"));
         let wait = Wait { id: Some(meta().id), pid: Some(7), turn: false, seconds: 1.5 };
