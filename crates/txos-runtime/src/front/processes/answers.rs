@@ -525,10 +525,16 @@ mod tests {
         crate::tx::kernel::close(fd);
         let question = ask(libc::SYS_access, [0; 6]);
         let missing = -i64::from(libc::ENOENT);
-        book.write(&question, (standing(Some(5)), b"config.h"), missing, &[], Marks::default());
-        book.write(&question, (standing(None), b"other.h"), missing, &[], Marks::default());
-        let find =
-            |standing: u32, path: &[u8]| book.table.find(&question, from(path, standing)?, path);
+        let write = |standing: u32, path: &[u8]| {
+            if let Some(from) = from_path(path, standing) {
+                book.write(&question, (from, path), missing, &[], Marks::default());
+            }
+        };
+        write(standing(Some(5)), b"config.h");
+        write(standing(None), b"other.h");
+        let find = |standing: u32, path: &[u8]| {
+            book.table.find(&question, from_path(path, standing)?, path)
+        };
         assert_eq!(find(standing(Some(5)), b"config.h"), Some((missing, Vec::new())));
         assert_eq!(find(standing(Some(6)), b"config.h"), None);
         assert_eq!(find(standing(None), b"config.h"), None);
