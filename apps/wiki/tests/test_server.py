@@ -177,6 +177,7 @@ class Serving(InPlace):
             b"POST /edit/Page HTTP/1.0\r\nContent-Length: -5\r\n\r\n": "400",
             b"POST /edit/Page HTTP/1.0\r\nContent-Length: 100\r\n\r\nbase=1&text=cut": "400",
             b"POST /edit/Page HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1): "413",
+            b"POST /edit/Page HTTP/1.0\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n": "413",
             b"POST /edit/Page HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": "411",
         }
         for request, status in answers.items():

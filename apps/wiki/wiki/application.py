@@ -212,10 +212,12 @@ def _body(environ: dict) -> str:
     told = environ.get("CONTENT_LENGTH") or "0"
     if not (told.isascii() and told.isdigit()):
         raise Refused("400 Bad Request", "Content-Length is not a number")
-    if int(told) > BODY_BYTES_MAX:
+    digits = told.lstrip("0") or "0"
+    # Thousands of digits are no number to Python.
+    if len(digits) > len(str(BODY_BYTES_MAX)) or int(digits) > BODY_BYTES_MAX:
         raise Refused("413 Content Too Large", f"a request has {BODY_BYTES_MAX} bytes at most")
-    body = environ["wsgi.input"].read(int(told))
-    if len(body) < int(told):
+    body = environ["wsgi.input"].read(int(digits))
+    if len(body) < int(digits):
         raise Refused("400 Bad Request", "the body is shorter than Content-Length says")
     return body.decode("latin-1")
 

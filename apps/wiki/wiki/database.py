@@ -109,8 +109,9 @@ class _Requests:
         self._max_body, self._refusal = max_body, refusal
 
     def __call__(self, environ, start_response):
-        told = environ.get("CONTENT_LENGTH") or "0"
-        if told.isascii() and told.isdigit() and int(told) <= self._max_body:
+        told = (environ.get("CONTENT_LENGTH") or "0").lstrip("0") or "0"
+        is_length = told.isascii() and told.isdigit() and len(told) <= len(str(self._max_body))
+        if is_length and int(told) <= self._max_body:
             # A slow client is not to hold the lock. (What is wrong with a body, the application says.)
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(told)))
         db = self._storage._db

@@ -173,6 +173,8 @@ class Requests(InPlace):
         unread = io.BytesIO(b"0123456789a")
         status, _ = self.ask(wrapped, CONTENT_LENGTH="11", **{"wsgi.input": unread})
         self.assertEqual((status[:3], unread.tell()), ("413", 0))
+        self.assertEqual(self.ask(wrapped, CONTENT_LENGTH="9" * 5000, check=False)[0][:3], "413")
+        self.assertEqual(self.ask(wrapped, body=b"01", CONTENT_LENGTH="0002")[1], b"01")
         for length in ("-1", "1x", "٣"):
             self.assertEqual(self.ask(wrapped, CONTENT_LENGTH=length, check=False)[0][:3], "400")
         self.assertEqual(self.ask(wrapped, body=b"012", CONTENT_LENGTH="4")[0][:3], "400")

@@ -117,9 +117,11 @@ def read_body(environ: Environ, max_body: int) -> bytes:
     if told:
         if not (told.isascii() and told.isdigit()):
             raise BadBody("400 Bad Request", "Content-Length is not a number")
-        wanted = int(told)
-        if wanted > max_body:
+        digits = told.lstrip("0") or "0"
+        # Thousands of digits are no number to Python.
+        if len(digits) > len(str(max_body)) or int(digits) > max_body:
             raise BadBody("413 Content Too Large", f"a body has at most {max_body} bytes here")
+        wanted = int(digits)
         # Without a length it ends where the server says, or there is none.
     elif environ.get("wsgi.input_terminated"):
         wanted = max_body + 1
