@@ -26,11 +26,11 @@ use crate::changeset::{
 };
 use crate::error::{Error, Result};
 use crate::journal::Journal;
-use crate::object::FileKind;
+use crate::object::{FileId, FileKind};
 use crate::path::layer::split;
 use crate::path::{self, is_at_or_below, join};
 use crate::plan::{self, Does, Op, Plan};
-use crate::readset::ReadSet;
+use crate::readset::{Outcome, ReadSet};
 use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction};
 use crate::sys;
 use crate::sys_handle::Handle;
@@ -254,6 +254,9 @@ pub(super) fn commit_part(
     context: &mut ExecContext<'_, '_>,
 ) -> Result<Summary> {
     let (command, arguments_hidden) = pending.meta.first_command();
+    if pending.meta.recorded {
+        takes_no_link(&plan, &reads)?;
+    }
     let mut tx = home.begin(Begin {
         layers: pending
             .meta
@@ -295,11 +298,9 @@ pub(super) fn commit_part(
             return Err(error);
         }
     };
+    let links = untouched_links(&plan, &roots, commit_stamp);
     let record = record::finish(home, journal, &mut plan, &roots, commit_stamp, Some(&mut tx))
-        .and_then(|()| {
-            let links = links_left(&plan, &roots, commit_stamp);
-            move_out(home, pending, &mut plan, &roots, reads, &links)
-        });
+        .and_then(|()| move_out(home, pending, &mut plan, &roots, reads, &links));
     for (end, mtime) in times {
         let _ = sys::set_mtime(end.dir.as_fd(), b".", mtime);
     }
@@ -345,31 +346,73 @@ pub(super) fn finish_split(home: &Home, pending: &mut Transaction, reads: &ReadS
     home.discard_id(part)
 }
 
-/// Files of which the part has taken a name away, and that have others: as the part found them, and as it left them. Not
-/// what anybody may have changed since the part was published.
-fn links_left(plan: &Plan, roots: &Roots, published: Option<Stamp>) -> Vec<(Version, Version)> {
-    let taken = |op: &&Op| matches!(op.does, Does::Remove { .. } | Does::Exchange { .. });
-    let link = |op: &Op| {
-        let base = op.base.filter(|base| base.kind() != FileKind::Dir && base.nlink > 1)?;
-        let end = retained_or_other(roots, op, &base)?;
-        let now = end.look().ok()??;
-        let is_left = now.same_but_ctime(&base) && published.is_some_and(|then| now.ctime <= then);
-        is_left.then_some((base, now))
-    };
-    plan.ops.iter().filter(taken).filter_map(link).collect()
+/// The library notes what it has seen of a file by one of its names only. A part that takes that name away would take along what the
+/// rest depends on.
+fn takes_no_link(plan: &Plan, reads: &ReadSet) -> Result<()> {
+    let takes = |op: &&Op| !op.is_in_place() && op.base.is_some();
+    let taken: Vec<Vec<u8>> =
+        plan.ops.iter().filter(takes).map(|op| plan.before_path(op)).collect();
+    let seen = reads.iter().find(|(path, seen)| {
+        let several = matches!(seen.outcome, Outcome::Present(v)
+            if v.nlink > 1 && v.kind() != FileKind::Dir);
+        several && taken.iter().any(|top| is_at_or_below(path, top))
+    });
+    let problem = "has other names: in what was kept from the library's view it can't be committed \
+                   apart from the rest";
+    seen.map_or(Ok(()), |(path, _)| Err(unsupported(&path, problem)))
 }
 
-/// Moves what a committed part retained from the pending transaction's directories to the part's. `links`: what it has left of
-/// files with other names.
+/// Which operations have taken a name away from a file that has others, and that nobody has changed since, and how the file was found.
+fn untouched_links(
+    plan: &Plan,
+    roots: &Roots,
+    commit_stamp: Option<Stamp>,
+) -> Vec<(usize, Version)> {
+    let link = |(index, op): (usize, &Op)| {
+        if !matches!(op.does, Does::Remove { .. } | Does::Exchange { .. }) {
+            return None;
+        }
+        let base = op.base.filter(|base| base.kind() != FileKind::Dir && base.nlink > 1)?;
+        let now = roots.slot(op).and_then(|slot| slot.look()).ok()??;
+        let untouched = commit_stamp.is_some_and(|stamp| now.ctime < stamp);
+        (untouched && now.same_but_ctime(&base)).then_some((index, base))
+    };
+    plan.ops.iter().enumerate().filter_map(link).collect()
+}
+
+/// The same files, as the part found them, and as they are now that what it retained is in its place.
+fn links_left(plan: &Plan, roots: &Roots, links: &[(usize, Version)]) -> Vec<(Version, Version)> {
+    let left = |&(index, base): &(usize, Version)| {
+        let end = retained_or_other(roots, plan.ops.get(index)?, &base)?;
+        let now = end.look().ok()??;
+        now.same_but_ctime(&base).then_some((base, now))
+    };
+    links.iter().filter_map(left).collect()
+}
+
+/// The inode that an operation changes in more than its names.
+fn changed_inode(op: &Op) -> Option<FileId> {
+    match op.does {
+        Does::Remove { .. } | Does::Exchange { .. } => None,
+        Does::Link { .. } => op.new.map(|new| new.id),
+        _ => op.base.map(|base| base.id),
+    }
+}
+
+/// Moves what a committed part retained from the pending transaction's directories to the part's. `links`: as of
+/// [`untouched_links`].
 fn move_out(
     home: &Home,
     pending: &mut Transaction,
     plan: &mut Plan,
     roots: &Roots,
     mut reads: ReadSet,
-    links: &[(Version, Version)],
+    links: &[(usize, Version)],
 ) -> Result<()> {
-    let published = published_by(plan);
+    let mut published = published_by(plan);
+    // Who has lost a name only is otherwise as it was: what the rest has seen of it by another one still has to hold.
+    let changed: HashSet<FileId> = plan.ops.iter().filter_map(changed_inode).collect();
+    published.inodes.retain(|inode| changed.contains(inode));
     let id = plan.id;
     if !pending.meta.recorded {
         for op in &plan.ops {
@@ -408,14 +451,15 @@ fn move_out(
         }
     }
     plan::save(home, plan)?;
+    let links = links_left(plan, roots, links);
     if pending.meta.recorded {
-        forget_deltas(pending, plan, roots, links)?;
+        forget_deltas(pending, plan, roots, &links)?;
     }
     // Names were looked at before they were changed. If none of them is in the read set any more, the
     // run that was interrupted has stored it: names must not be counted twice.
     if published.verified.iter().any(|path| reads.get(path).is_some()) {
         reads.forget(&published);
-        reads.moved_on(links);
+        reads.moved_on(&links);
         pending.save_reads(&reads, plan.durable)?;
     }
     pending.meta.changes = pending.meta.changes.map(|all| all.saturating_sub(plan.shown()));

@@ -292,6 +292,40 @@ fn an_aborted_transaction_is_gone() {
     assert_eq!(lab.held().transactions, []);
 }
 
+/// A part that takes one of a file's names away changes no more of the file: the rest goes on depending on it by another
+/// name, and commits if nobody else has changed it. (In the library's view there is no such part.)
+#[test]
+fn what_a_part_leaves_of_a_file_by_another_name_the_rest_depends_on() {
+    let others = ["true", "echo more >> OTHER", "chmod 600 OTHER", "setfattr -n user.k -v 1 OTHER"];
+    for (view, take, other) in [
+        ("overlay", "rm a", "b"),
+        ("overlay", "rm a", "d/b"),
+        ("library", "rm a", "b"),
+        ("library", "rm -r e", "d/b"),
+    ] {
+        for theirs in others {
+            let theirs = theirs.replace("OTHER", other);
+            let lab = Lab::new();
+            let _ = lab.native(&format!("mkdir d e; echo file > a; ln a {other}; ln a e/c"));
+            let script = format!("{take}; cat {other} > out");
+            let _ = lab.script(&["--view", view, "--keep", "-q"], &script).run().expect(0);
+            let id = lab.newest();
+            let part = take.rsplit(' ').next().unwrap();
+            let done = lab.txos(["commit", &id, part]).run();
+            if view == "library" {
+                let _ = done.expect(125).says("has other names").says("nothing was changed");
+            } else {
+                let _ = done.expect(0);
+            }
+            let _ = lab.native(&theirs);
+            let done = lab.txos(["commit", &id]).run();
+            let expected = if theirs == "true" { 0 } else { 75 };
+            assert_eq!(done.code(), expected, "{view}: {take}, {theirs}: {done:?}");
+            assert_eq!(lab.path("out").exists(), expected == 0, "{view}: {take}, {theirs}");
+        }
+    }
+}
+
 #[test]
 fn part_of_a_pending_transaction_is_committed() {
     let lab = Lab::in_memory();

@@ -206,8 +206,12 @@ impl Table {
     /// A new one: its descriptor. The server maps it first ([`Book::of`]).
     ///
     /// # Errors
-    /// As `memfd_create(2)`.
+    /// As `memfd_create(2)`; EFBIG: the process may not have a file of that size.
     pub fn new_file() -> Sys<i32> {
+        // Beyond the limit the kernel would send SIGXFSZ.
+        if crate::tx::kernel::most_in_a_file() < SIZE as u64 {
+            return Err(Errno::FBIG);
+        }
         wire::new_file(c"txos answers", SIZE as u64)
     }
 

@@ -833,8 +833,9 @@ impl Server<'_> {
         match Changes::of(number, words) {
             Changes::Nothing => {}
             Changes::Traced => {
-                let chosen = i32::try_from(request.chosen).ok().filter(|&number| number >= 0);
-                let number = chosen.or(Changes::number(number, words));
+                let chosen = i32::try_from(request.chosen).ok();
+                let number = chosen.filter(|&n| n >= 0).or(Changes::number(number, words));
+                let number = number.filter(|number| (0..SPACE).contains(number));
                 book.changed(tx.has_changed(number.map(|number| member.space + number)));
             }
             Changes::Any => book.changed(Marks::ALL),
