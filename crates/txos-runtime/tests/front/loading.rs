@@ -20,6 +20,9 @@ fn a_command_is_one_transaction() {
     let program = scenarios(Link::Shared);
     let output = in_process(program, &["command"], "");
     assert_eq!(text(&output.stdout), "done\n", "{}", words(&output));
+    assert!(output.status.success(), "{}", words(&output));
+    assert_eq!(text(&output.stderr), "txos: nothing changed\n");
+    let output = in_process(program, &["command"], "quiet");
     assert!(output.status.success() && output.stderr.is_empty(), "{}", words(&output));
 }
 
