@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use txos_testkit::{Done, Invocation, Lab, Tree, require, require_some};
+use txos_testkit::{Done, Invocation, Lab, Tree, require, require_some, system};
 
 use crate::program::{Linked, program};
 use crate::signalling::Listener;
@@ -19,6 +19,8 @@ const PLACES: &str = "umask 022; mkdir -m 1777 pub; echo secret > secret; chmod 
 struct Scene {
     lab: Lab,
     attacker: PathBuf,
+    /// `setpriv` reads the machine's groups.
+    _stable: system::Guard,
 }
 
 impl Scene {
@@ -35,7 +37,7 @@ impl Scene {
         // Where everybody finds it.
         let attacker = lab.dir().join("hostile");
         txos_testkit::process::copy_program(program("hostile", Linked::Natively), &attacker);
-        Some(Scene { lab, attacker })
+        Some(Scene { lab, attacker, _stable: system::stable() })
     }
 
     fn attack(&self, attack: &str) -> Invocation {
