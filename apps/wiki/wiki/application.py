@@ -20,6 +20,7 @@ from .storage import (
     Revision,
     Storage,
     check_name,
+    number_up_to,
     one_line,
     words_of,
 )
@@ -212,12 +213,11 @@ def _body(environ: dict) -> str:
     told = environ.get("CONTENT_LENGTH") or "0"
     if not (told.isascii() and told.isdigit()):
         raise Refused("400 Bad Request", "Content-Length is not a number")
-    digits = told.lstrip("0") or "0"
-    # Thousands of digits are no number to Python.
-    if len(digits) > len(str(BODY_BYTES_MAX)) or int(digits) > BODY_BYTES_MAX:
+    length = number_up_to(told, BODY_BYTES_MAX)
+    if length is None:
         raise Refused("413 Content Too Large", f"a request has {BODY_BYTES_MAX} bytes at most")
-    body = environ["wsgi.input"].read(int(digits))
-    if len(body) < int(digits):
+    body = environ["wsgi.input"].read(length)
+    if len(body) < length:
         raise Refused("400 Bad Request", "the body is shorter than Content-Length says")
     return body.decode("latin-1")
 

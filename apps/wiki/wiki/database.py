@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from .storage import EditConflict, Revision, check_history, check_name, words_of
+from .storage import EditConflict, Revision, check_history, check_name, number_up_to, words_of
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS revision (
@@ -109,11 +109,12 @@ class _Requests:
         self._max_body, self._refusal = max_body, refusal
 
     def __call__(self, environ, start_response):
-        told = (environ.get("CONTENT_LENGTH") or "0").lstrip("0") or "0"
-        is_length = told.isascii() and told.isdigit() and len(told) <= len(str(self._max_body))
-        if is_length and int(told) <= self._max_body:
+        told = environ.get("CONTENT_LENGTH") or "0"
+        is_number = told.isascii() and told.isdigit()
+        length = number_up_to(told, self._max_body) if is_number else None
+        if length is not None:
             # A slow client is not to hold the lock. (What is wrong with a body, the application says.)
-            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(told)))
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
         db = self._storage._db
         reads = environ["REQUEST_METHOD"] in ("GET", "HEAD")
         answer = []

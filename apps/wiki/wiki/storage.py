@@ -75,6 +75,13 @@ class Storage(Protocol):
         to a request that could not be carried out."""
 
 
+def number_up_to(digits: str, most: int) -> int | None:
+    """The number that digits say, if it is at most that. Thousands of digits are no number to Python."""
+    digits = digits.lstrip("0") or "0"
+    is_short = len(digits) <= len(str(most))
+    return int(digits) if is_short and int(digits) <= most else None
+
+
 def check_name(name: str) -> str:
     """Gives the name, or raises :class:`BadName`."""
     if not name or name.startswith(".") or name != name.strip():

@@ -1015,8 +1015,8 @@ pub struct RevertArgs {
     pub paths: Vec<PathBuf>,
     /// Leave what others have changed since as it is, instead of refusing; may be repeated with patterns
     ///
-    /// With =GLOB only paths that match, such as --skip-changed='/var/log/**'. A pattern that begins neither with / nor
-    /// with ** is relative to the working directory. What belongs together with such a path, as the other half of a
+    /// With =GLOB only paths that match, such as --skip-changed='/var/log/**'. A pattern that begins with none of /, ** and {
+    /// is relative to the working directory. What belongs together with such a path, as the other half of a
     /// move does, is left with it.
     #[arg(
         long,

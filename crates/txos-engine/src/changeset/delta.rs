@@ -138,7 +138,7 @@ impl What {
     }
 
     /// The versions of stable objects that it is of.
-    pub(crate) fn versions_mut(&mut self) -> impl Iterator<Item = &mut Version> {
+    fn versions_mut(&mut self) -> impl Iterator<Item = &mut Version> {
         let (object, there) = match self {
             What::Put { base, .. } | What::Link { base, .. } => (None, base.as_mut()),
             What::Move { source, base, .. } => (Some(source), base.as_mut()),
@@ -164,6 +164,18 @@ impl What {
         }
         *base = now;
     }
+}
+
+/// Replaces versions in changes by later ones of the same objects, which are as good. Whether there were any.
+pub(crate) fn move_on(deltas: &mut [Delta], versions: &[(Version, Version)]) -> bool {
+    let mut any = false;
+    for was in deltas.iter_mut().flat_map(|delta| delta.what.versions_mut()) {
+        if let Some((_, now)) = versions.iter().find(|(before, _)| before == was) {
+            *was = *now;
+            any = true;
+        }
+    }
+    any
 }
 
 impl Delta {

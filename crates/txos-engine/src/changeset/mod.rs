@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use attrs::{AttrChange, Attrs, XattrChange};
 pub use content::same_bytes;
+pub(crate) use delta::move_on;
 pub use delta::{Delta, What};
 pub(crate) use entries::{Source, expand, walk};
 pub use layer_diff::{Replay, RunningLayer, Step, layer_entries, running_layer};

@@ -156,14 +156,7 @@ pub(crate) fn moved_on(home: &Home, id: TxId, versions: &[(Version, Version)]) -
             }
             deltas => deltas?,
         };
-        let mut any = false;
-        for was in deltas.iter_mut().flat_map(|delta| delta.what.versions_mut()) {
-            if let Some((_, now)) = versions.iter().find(|(before, _)| before == was) {
-                *was = *now;
-                any = true;
-            }
-        }
-        if any {
+        if super::delta::move_on(&mut deltas, versions) {
             store::replace_file(&path, &sealed(&deltas)?, true)?;
         }
     }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FsWord, OFlags};
 
-use crate::changeset::{Delta, What};
+use crate::changeset::{Delta, What, move_on};
 use crate::object::FileKind;
 use crate::path::join;
 use crate::path::layer::split;
@@ -58,10 +58,6 @@ pub fn copy_up(points: &[&[u8]], deltas: &mut [Delta], reads: &mut ReadSet) {
     if versions.is_empty() {
         return;
     }
-    for was in deltas.iter_mut().flat_map(|delta| delta.what.versions_mut()) {
-        if let Some((_, now)) = versions.iter().find(|(before, _)| before == was) {
-            *was = *now;
-        }
-    }
+    move_on(deltas, &versions);
     reads.moved_on(&versions);
 }

@@ -451,15 +451,14 @@ fn move_out(
         }
     }
     plan::save(home, plan)?;
-    let links = links_left(plan, roots, links);
     if pending.meta.recorded {
-        forget_deltas(pending, plan, roots, &links)?;
+        forget_deltas(pending, plan, roots)?;
     }
     // Names were looked at before they were changed. If none of them is in the read set any more, the
     // run that was interrupted has stored it: names must not be counted twice.
     if published.verified.iter().any(|path| reads.get(path).is_some()) {
         reads.forget(&published);
-        reads.moved_on(&links);
+        reads.moved_on(&links_left(plan, roots, links));
         pending.save_reads(&reads, plan.durable)?;
     }
     pending.meta.changes = pending.meta.changes.map(|all| all.saturating_sub(plan.shown()));
@@ -523,12 +522,7 @@ fn linked_below(roots: &Roots, op: &Op) -> std::result::Result<Vec<Handle>, Errn
 
 /// Takes what a committed part has published out of the list of changes. What stays may be a change of a directory in which
 /// the part has changed names, and so moved the times.
-fn forget_deltas(
-    pending: &mut Transaction,
-    plan: &Plan,
-    roots: &Roots,
-    links: &[(Version, Version)],
-) -> Result<()> {
+fn forget_deltas(pending: &mut Transaction, plan: &Plan, roots: &Roots) -> Result<()> {
     let published: HashSet<(usize, &[u8], bool)> = plan
         .ops
         .iter()
@@ -543,11 +537,6 @@ fn forget_deltas(
         plan.ops.iter().map(|op| (usize::from(op.layer), split(&op.before).0)).collect();
     let mut rest = recorded_deltas(pending)?;
     rest.retain(is_left);
-    for was in rest.iter_mut().flat_map(|delta| delta.what.versions_mut()) {
-        if let Some((_, now)) = links.iter().find(|(before, _)| before == was) {
-            *was = *now;
-        }
-    }
     for delta in &mut rest {
         if !touched.contains(&(delta.layer, &delta.stable_path[..])) {
             continue;

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use txos_testkit::image::Image;
 use txos_testkit::pty::Pty;
+use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::tree::{Tolerance, overlay_traces};
-use txos_testkit::{Invocation, Lab, Tree, fault, require_some, system, wait};
+use txos_testkit::{Lab, Rendezvous, Tree, fault, require_some, system};
 
 /// A tree with some of everything; all times are the same.
 const PREPARE: &str = "
@@ -525,31 +526,29 @@ fn two_users_of_one_store_take_turns() {
 fn a_directory_that_is_moved_into_another_is_in_nobodys_way_there() {
     let lab = Lab::in_memory();
     let _ = lab.native("mkdir one two three target empty; echo 1 > one/f; echo 2 > two/f");
-    let gate = lab.dir().join("gate");
-    let _ = Invocation::new("mkfifo").arg(&gate).run().expect(0);
     let waiting = |moves: &str| {
-        let script = format!("{moves}; echo ready; read line < {}", gate.display());
-        let running = lab.script(&["--retry", "0"], &script).start();
-        wait::until("it has moved it", || running.stdout().contains("ready"));
-        running
+        let mut at = Rendezvous::new();
+        let script = format!("{moves}; {PAUSE}");
+        let running = lab.script(&["--retry", "0"], &script).meeting(&mut at).start();
+        assert!(at.arrived(), "it has moved it");
+        (running, at)
     };
-    let open = || std::fs::write(&gate, "go\n").unwrap();
-    let running = waiting("mv one target/");
+    let (running, at) = waiting("mv one target/");
     let _ = lab.native("echo x > target/x");
     // Nor does another transaction wait for it, which moves another one there.
     let _ = lab.script(&["--retry", "0", "--wait", "20"], "mv two target/").run().expect(0);
-    open();
+    at.go();
     let _ = running.wait().expect(0);
     assert_eq!(lab.native("ls target; cat target/*/f").text(), "one\ntwo\nx\n1\n2\n");
     // What it replaces must be empty at the commit.
-    let running = waiting("mv -T three empty");
+    let (running, at) = waiting("mv -T three empty");
     let _ = lab.native("echo x > empty/x");
-    open();
+    at.go();
     let _ = running.wait().expect(75).says("/empty: names in it were added");
     // And nothing may be where it is put.
-    let running = waiting("mv -nT three four");
+    let (running, at) = waiting("mv -nT three four");
     let _ = lab.native("mkdir four");
-    open();
+    at.go();
     let _ = running.wait().expect(75).says("/four");
     lab.expect_clean();
 }

@@ -447,9 +447,7 @@ impl Changes {
 
 /// Forgets what was answered to the owner, if the process is another user now.
 pub fn forget(process: &Process) {
-    // SAFETY: the window is mapped as long as the process is.
-    let standing = unsafe { wire::standing(process.window) }.load(Ordering::Acquire);
-    if let Some(table) = process.answers.filter(|_| standing == 0) {
+    if let Some(table) = process.answers.filter(|_| process.standing() == 0) {
         table.forget();
     }
 }
@@ -458,8 +456,7 @@ pub fn forget(process: &Process) {
 pub fn find(process: &Process, call: &Call) -> Option<Sys<u64>> {
     let table = process.answers.as_ref()?;
     let question = Question::of(call.number(), call.words())?;
-    // SAFETY: the window is mapped as long as the process is.
-    let standing = unsafe { wire::standing(process.window) }.load(Ordering::Acquire);
+    let standing = process.standing();
     let (from, path) = match question.about {
         About::Path(at) => {
             let path = call.path(at).ok()?;

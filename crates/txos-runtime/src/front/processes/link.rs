@@ -151,6 +151,12 @@ impl Process {
         unsafe { wire::is_over(self.window) }.load(Ordering::Acquire)
     }
 
+    /// For which questions the table of answers counts ([`super::answers`]).
+    pub(super) fn standing(&self) -> u32 {
+        // SAFETY: the window is mapped as long as the process is.
+        unsafe { wire::standing(self.window) }.load(Ordering::Acquire)
+    }
+
     pub(super) fn link(&self) -> MutexGuard<'_, Link> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -569,8 +569,7 @@ impl Server<'_> {
         let [beside, other] = received.beside.map(|fd| fd.map(OwnedFd::of));
         drop(other);
         let answered = self.answer(at, &received.message, received.sender, beside);
-        if let Some(why) = self.doom() {
-            self.over(why);
+        if self.is_over_by_now() {
             return false;
         }
         match answered {
@@ -645,14 +644,19 @@ impl Server<'_> {
         if let Some(tx) = transaction(self.thread) {
             tx.check_doom();
         }
-        let why = self.doom();
-        let is_over = why.is_some();
-        why.into_iter().for_each(|why| self.over(why));
-        is_over
+        self.is_over_by_now()
     }
 
-    fn doom(&mut self) -> Option<Failure> {
-        transaction(self.thread)?.doomed().cloned()
+    /// Whether the transaction can't be committed any more: then it is over.
+    fn is_over_by_now(&mut self) -> bool {
+        let doom = transaction(self.thread).and_then(|tx| tx.doomed().cloned());
+        match doom {
+            Some(why) => {
+                self.over(why);
+                true
+            }
+            None => false,
+        }
     }
 
     /// The transaction can't be committed any more: all its processes end.

@@ -90,3 +90,13 @@ while not os.access(\"flag\", os.F_OK): time.sleep(.001)'"
     let _ = first.wait().expect(0);
     assert_eq!(lab.read("other"), "new\n");
 }
+
+/// A process that may not have a file of the table's size asks by messages.
+#[test]
+fn a_limit_for_files_is_no_reason_to_fail() {
+    let lab = Lab::in_memory();
+    let script = "ulimit -f 3000; echo 1 > f; (stat -c %s f; stat -c %s f) | cat";
+    let done = run(&lab, &["--scope", "."], script).run().expect(0);
+    assert_eq!(done.text(), "2\n2\n");
+    assert_eq!(lab.read("f"), "1\n");
+}

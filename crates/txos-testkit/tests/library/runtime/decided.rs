@@ -376,11 +376,9 @@ fn what_is_committed_is_said_as_in_the_overlays_view() {
 fn one_that_waits_is_listed() {
     let lab = Lab::in_memory();
     let _ = lab.native("echo 0 > a");
-    let gate = lab.dir().join("gate");
-    let _ = Invocation::new("mkfifo").arg(&gate).run().expect(0);
-    let script = format!("echo 1 >> a; echo ready; read line < {}", gate.display());
-    let first = lab.script(&[], &script).start();
-    until("the first has it", || first.stdout().contains("ready"));
+    let mut at = Rendezvous::new();
+    let first = lab.script(&[], &format!("echo 1 >> a; {PAUSE}")).meeting(&mut at).start();
+    assert!(at.arrived(), "the first has it");
     let list = lab.txos(["list", "--json"]).run().expect(0).json();
     let id = list["transactions"][0]["id"].as_str().unwrap().to_owned();
     let second = run(&lab, &[], "echo 2 >> a").start();
@@ -396,7 +394,7 @@ fn one_that_waits_is_listed() {
     );
     assert!(lines[2].starts_with(&id), "{list}");
     assert_eq!(lab.txos(["list", "-q"]).run().expect(0).text(), format!("{id}\n"));
-    std::fs::write(&gate, "go\n").unwrap();
+    at.go();
     let _ = first.wait().expect(0);
     let _ = second.wait().expect(0);
     assert_eq!(running(), serde_json::json!([]));
