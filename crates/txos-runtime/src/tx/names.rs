@@ -590,7 +590,14 @@ impl ShadowTree {
     pub fn set_entry(&mut self, dir: Id, name: &[u8], now: Option<Id>) -> Sys<()> {
         self.note_name(dir, name, now);
         let before = self.nodes[dir].dir_mut()?.entries.get(name).and_then(|entry| entry.now);
-        [Some(dir), before, now].into_iter().flatten().for_each(|id| self.trace.changed.insert(id));
+        let changed = &mut self.trace.changed;
+        changed.insert(dir);
+        changed.insert_name(dir, name);
+        for id in [before, now].into_iter().flatten() {
+            changed.insert(id);
+            // A directory may have another one above it now.
+            changed.insert_name(id, b"..");
+        }
         let entries = self.nodes[dir].dir_mut()?;
         match entries.entries.get_mut(name) {
             Some(entry) => entry.now = now,

@@ -1,46 +1,77 @@
 //! What a call passes and changes of the tree: what its answer rests on, and which earlier answers no longer hold.
 //!
 //! Processes of a command repeat answers that the server has given to any of them (`front/processes/answers.rs`). An answer
-//! rests on the directories that were walked through and on the object that was found. It holds until one of these is changed
-//! by the transaction. What outsiders change meanwhile makes no difference: the transaction's own answer would be the same
-//! again, and the commit validates it.
+//! rests on the names that were looked up, each in its directory, and on the object that was found. It holds until the transaction
+//! changes what is at one of these names, or the object. Other names that come and go in the same directories make no difference,
+//! and neither does what outsiders change meanwhile: the transaction's own answer would be the same again, and the commit
+//! validates it.
+
+use std::hash::Hasher;
 
 use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::content::Data;
 use super::files::Descriptor;
-use super::node::Id;
+use super::node::{Fold, Id};
 
-/// How many marks there are. Objects whose numbers differ by a multiple of it share one.
-pub const MARKS: usize = 256;
+/// How many marks there are. Objects whose numbers differ by a multiple of it share one; names share them as their hashes do.
+pub const MARKS: usize = 4096;
 
-/// A set of objects, by their marks: it may seem to have some that it does not have.
+/// Of how many marks a set tells which they are.
+pub const MARKS_TOLD: usize = 32;
+
+/// A set of objects, and of names in directories, by their marks: it may seem to have some that it does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(pub [u64; MARKS / 64]);
+pub struct Marks {
+    told: [u16; MARKS_TOLD],
+    count: usize,
+    has_all: bool,
+}
 
 impl Marks {
-    /// All objects.
-    pub const ALL: Marks = Marks([u64::MAX; MARKS / 64]);
+    /// All objects and names.
+    pub const ALL: Marks = Marks { told: [0; MARKS_TOLD], count: 0, has_all: true };
 
     /// Adds an object.
     pub fn insert(&mut self, id: Id) {
-        let mark = id % MARKS;
-        self.0[mark / 64] |= 1 << (mark % 64);
+        self.add((id % MARKS) as u16);
     }
 
-    /// Which marks these are.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..MARKS).filter(move |mark| self.0[mark / 64] >> (mark % 64) & 1 != 0)
+    /// Adds a name in a directory.
+    pub fn insert_name(&mut self, dir: Id, name: &[u8]) {
+        let mut fold = Fold::default();
+        fold.write_usize(dir);
+        fold.write(name);
+        self.add((fold.finish() % MARKS as u64) as u16);
+    }
+
+    fn add(&mut self, mark: u16) {
+        if self.told[..self.count].contains(&mark) {
+            return;
+        }
+        match self.told.get_mut(self.count) {
+            Some(free) => {
+                *free = mark;
+                self.count += 1;
+            }
+            None => *self = Marks::ALL,
+        }
+    }
+
+    /// Which marks these are. `None`: all.
+    #[must_use]
+    pub fn told(&self) -> Option<&[u16]> {
+        (!self.has_all).then(|| &self.told[..self.count])
     }
 }
 
 /// What was noted of a call.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// Directories that were walked through, and objects that were found.
+    /// Names that were looked up, and the object that was found.
     pub passed: Marks,
-    /// Directories whose names have changed, and what had or has these names.
+    /// Names that have changed, their directories, and what had or has these names.
     pub changed: Marks,
     /// What the last name that was looked up leads to.
     pub found: Option<Id>,
@@ -74,13 +105,20 @@ impl Tx {
         (is_file && self.is_as_noted(id)).then_some((id, marks))
     }
 
+    /// Whether what is open at a number may be written by it.
+    #[must_use]
+    pub fn is_open_to_write(&self, number: i32) -> bool {
+        match self.fds.descriptor(number) {
+            Descriptor::Open { file, .. } => writes(self.fds.get(file).flags),
+            _ => false,
+        }
+    }
+
     /// Whether an object's attributes change by calls of the transaction's only.
     fn is_as_noted(&self, id: Id) -> bool {
         let node = &self.tree.nodes[id];
-        let is_written = || {
-            let writes = |flags: i32| flags & libc::O_ACCMODE != libc::O_RDONLY;
-            self.fds.on(id).into_iter().any(|file| writes(self.fds.get(file).flags))
-        };
+        let is_written =
+            || self.fds.on(id).into_iter().any(|file| writes(self.fds.get(file).flags));
         let is_stable = || {
             matches!(node.data, Data::Stable)
                 && node.stable.is_some()
@@ -111,15 +149,36 @@ impl Tx {
     }
 }
 
+/// Whether a file that was opened with these flags may be written.
+fn writes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_told_apart_by_their_marks() {
+    fn objects_and_names_are_told_apart_by_their_marks() {
         let mut marks = Marks::default();
-        [0, 63, 64, 255, 256 + 7].into_iter().for_each(|id| marks.insert(id));
-        assert_eq!(marks.iter().collect::<Vec<_>>(), [0, 7, 63, 64, 255]);
-        assert_eq!(Marks::ALL.iter().count(), MARKS);
+        [0, 63, 64, 255, MARKS + 63].into_iter().for_each(|id| marks.insert(id));
+        assert_eq!(marks.told(), Some(&[0, 63, 64, 255][..]));
+        marks.insert_name(1, b"stdio.h");
+        marks.insert_name(1, b"stdio.h");
+        assert_eq!(marks.told().map(<[u16]>::len), Some(5));
+        marks.insert_name(2, b"stdio.h");
+        marks.insert_name(1, b"stdlib.h");
+        assert_eq!(marks.told().map(<[u16]>::len), Some(7));
+    }
+
+    #[test]
+    fn a_set_of_too_many_is_of_all() {
+        let mut marks = Marks::default();
+        (0..MARKS_TOLD).for_each(|id| marks.insert(id));
+        assert_eq!(marks.told().map(<[u16]>::len), Some(MARKS_TOLD));
+        marks.insert(MARKS_TOLD);
+        assert_eq!(marks, Marks::ALL);
+        marks.insert(0);
+        assert_eq!(marks.told(), None);
     }
 }

@@ -229,7 +229,6 @@ impl Tx {
             (here, at) = (dir, name);
         }
         loop {
-            self.tree.trace.passed.insert(here);
             self.tree.trace.found = None;
             while path.get(at) == Some(&b'/') {
                 at += 1;
@@ -306,8 +305,8 @@ impl Tx {
                 self.may_search(here)?;
                 if name == b".." {
                     self.unfold_ways()?;
+                    self.tree.trace.passed.insert_name(here, name);
                     here = self.tree.above(here, no_mounts)?;
-                    self.tree.trace.passed.insert(here);
                 }
                 if is_last {
                     self.note_passed(here);
@@ -518,9 +517,11 @@ impl Tx {
     /// going on is the last that was passed.
     fn step(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
         let found = self.find(dir, name, passing);
-        self.tree.trace.found = found.ok().flatten();
-        if let Some(id) = self.tree.trace.found {
-            self.tree.trace.passed.insert(id);
+        let trace = &mut self.tree.trace;
+        trace.found = found.ok().flatten();
+        trace.passed.insert_name(dir, name);
+        if let Some(id) = trace.found.filter(|_| !passing) {
+            trace.passed.insert(id);
         }
         match found {
             Ok(Some(id)) if !passing => self.note_passed(id),

@@ -27,10 +27,10 @@ use super::wire;
 use crate::call::Call;
 use crate::raw::{Errno, Sys, check, syscall};
 use crate::tx::node::Fold;
-use crate::tx::trace::{MARKS, Marks};
+use crate::tx::trace::{MARKS, MARKS_TOLD, Marks};
 
 /// How many answers there can be.
-const SLOTS: usize = 8192;
+const SLOTS: usize = 16_384;
 /// Words of an answer.
 const SLOT: usize = PATH_AT + PATH / 8 + DATA / 8;
 /// The longest path, in bytes.
@@ -49,7 +49,7 @@ const MOMENT: usize = 4;
 const ANSWER: usize = 5;
 const SIZES: usize = 6;
 const RESTS_ON: usize = 7;
-const PATH_AT: usize = RESTS_ON + MARKS / 64;
+const PATH_AT: usize = RESTS_ON + MARKS_TOLD / 4;
 const DATA_AT: usize = PATH_AT + PATH / 8;
 
 /// From where the path of a question begins, if it is absolute.
@@ -256,8 +256,13 @@ impl Table {
         self.0[at].store(word, Ordering::Relaxed);
     }
 
-    fn holds(&self, marks: Marks, moment: u64) -> bool {
-        marks.iter().all(|mark| self.0[mark].load(Ordering::Acquire) <= moment)
+    /// Whether none of these marks has moved since.
+    fn holds(&self, marks: &[u16], moment: u64) -> bool {
+        let is_at_rest = |mark: &u16| {
+            let moved = self.0[..MARKS].get(usize::from(*mark));
+            moved.is_some_and(|moved| moved.load(Ordering::Acquire) <= moment)
+        };
+        marks.iter().all(is_at_rest)
     }
 
     fn bytes(&self, at: usize, size: usize) -> Vec<u8> {
@@ -281,24 +286,34 @@ impl Table {
         let count = self.0[slot + COUNT].load(Ordering::Acquire);
         let word = |at: usize| self.load(slot + at);
         let sizes = word(SIZES);
-        let (size, data) = (sizes as u32 as usize, (sizes >> 32) as usize);
+        let (size, rests_on) = (sizes as u16 as usize, (sizes >> 16) as u16 as usize);
+        let data = (sizes >> 32) as usize;
         let is_it = count != 0
             && count.is_multiple_of(2)
             && word(NUMBER) == question.number as u64
             && word(FLAGS) == question.flags
             && word(FROM) == from
-            && (size, data <= DATA) == (path.len(), true);
+            && size == path.len()
+            && data <= DATA
+            && rests_on <= MARKS_TOLD;
         if !is_it {
             return None;
         }
-        let marks = Marks(std::array::from_fn(|at| word(RESTS_ON + at)));
+        let mut marks = [0; MARKS_TOLD];
+        for (at, four) in marks.chunks_mut(4).enumerate() {
+            let word = word(RESTS_ON + at);
+            for (at, mark) in four.iter_mut().enumerate() {
+                *mark = (word >> (16 * at)) as u16;
+            }
+        }
         let (moment, answer) = (word(MOMENT), word(ANSWER) as i64);
         let asked = self.bytes(slot + PATH_AT, size);
         let data = self.bytes(slot + DATA_AT, data);
         // What was read is of one answer if the count is the same.
         fence(Ordering::Acquire);
         let is_whole = self.load(slot + COUNT) == count;
-        (is_whole && asked == path && self.holds(marks, moment)).then_some((answer, data))
+        let holds = || self.holds(&marks[..rests_on], moment);
+        (is_whole && asked == path && holds()).then_some((answer, data))
     }
 }
 
@@ -327,12 +342,15 @@ impl Book {
     /// No answer that rests on one of these holds any longer.
     pub fn changed(&mut self, marks: Marks) {
         self.moment += 1;
-        for mark in marks.iter() {
-            self.table.0[mark].store(self.moment, Ordering::Release);
+        let moves = |mark: &AtomicU64| mark.store(self.moment, Ordering::Release);
+        let all = &self.table.0[..MARKS];
+        match marks.told() {
+            Some(told) => told.iter().for_each(|mark| moves(&all[usize::from(*mark)])),
+            None => all.iter().for_each(moves),
         }
     }
 
-    /// Writes an answer down.
+    /// Writes an answer down, unless it rests on too much.
     pub fn write(
         &self,
         question: &Question,
@@ -342,6 +360,7 @@ impl Book {
         rests_on: Marks,
     ) {
         let table = &self.table;
+        let Some(rests_on) = rests_on.told() else { return };
         let slot = question.slot(from, path);
         let count = table.load(slot + COUNT);
         table.store(slot + COUNT, count + 1);
@@ -351,8 +370,10 @@ impl Book {
         table.store(slot + FROM, from);
         table.store(slot + MOMENT, self.moment);
         table.store(slot + ANSWER, answer as u64);
-        table.store(slot + SIZES, (data.len() as u64) << 32 | path.len() as u64);
-        for (at, word) in rests_on.0.into_iter().enumerate() {
+        let sizes = (data.len() as u64) << 32 | (rests_on.len() as u64) << 16 | path.len() as u64;
+        table.store(slot + SIZES, sizes);
+        for (at, four) in rests_on.chunks(4).enumerate() {
+            let word = four.iter().rev().fold(0, |word, mark| word << 16 | u64::from(*mark));
             table.store(slot + RESTS_ON + at, word);
         }
         table.put(slot + PATH_AT, path);

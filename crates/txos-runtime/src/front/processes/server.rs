@@ -1120,7 +1120,8 @@ impl Server<'_> {
         tx.exchange(&mut member.own);
         let real = tx.to_be_mapped(&call);
         tx.exchange(&mut member.own);
-        if call.int(3) & libc::MAP_PRIVATE == 0 {
+        // By a mapping of what is open to read nothing can be written, shared or not.
+        if call.int(3) & libc::MAP_PRIVATE == 0 && tx.is_open_to_write(call.int(4)) {
             self.desk.void_answers();
         }
         Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::kept(real?)))
