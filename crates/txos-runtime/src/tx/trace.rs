@@ -79,6 +79,14 @@ pub struct Trace {
     pub is_personal: bool,
 }
 
+impl Trace {
+    /// A walk ends at an object.
+    pub fn find(&mut self, id: Id) {
+        self.found = Some(id);
+        self.passed.insert(id);
+    }
+}
+
 impl Tx {
     /// Notes from here on what a call passes and changes.
     pub fn begin_trace(&mut self) {

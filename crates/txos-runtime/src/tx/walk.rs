@@ -236,6 +236,7 @@ impl Tx {
             if at >= path.len() {
                 // Only slashes are left: the directory itself.
                 self.note_passed(here);
+                self.tree.trace.find(here);
                 return Ok(Place::At(Spot {
                     dir: here,
                     name: b".".to_vec(),
@@ -310,6 +311,7 @@ impl Tx {
                 }
                 if is_last {
                     self.note_passed(here);
+                    self.tree.trace.find(here);
                     return Ok(at_itself(here, name, slash));
                 }
                 at = next;
@@ -518,10 +520,12 @@ impl Tx {
     fn step(&mut self, dir: Id, name: &[u8], passing: bool) -> Sys<Option<Id>> {
         let found = self.find(dir, name, passing);
         let trace = &mut self.tree.trace;
-        trace.found = found.ok().flatten();
         trace.passed.insert_name(dir, name);
-        if let Some(id) = trace.found.filter(|_| !passing) {
-            trace.passed.insert(id);
+        trace.found = None;
+        match found {
+            Ok(Some(id)) if passing => trace.found = Some(id),
+            Ok(Some(id)) => trace.find(id),
+            _ => {}
         }
         match found {
             Ok(Some(id)) if !passing => self.note_passed(id),

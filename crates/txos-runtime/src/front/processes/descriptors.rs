@@ -16,7 +16,12 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
     if !link.numbers.remove(&number) {
         return answer_of(call.make());
     }
+    let is_later = link.closes_later(number);
     link.objects.remove(&number);
+    if is_later {
+        kernel::close(number);
+        return Ok(0);
+    }
     if link.is_lent(number) {
         link.settle_loans();
         link.lent.remove(number);

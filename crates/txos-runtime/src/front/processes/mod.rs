@@ -30,6 +30,7 @@
 //! | [`joining`] | processes that run already enter it |
 //! | [`link`] | what a process has of its transaction |
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
+//! | `closing` | numbers that the server closes with a process's next request |
 //! | `lent` | open files of the transaction that the process has as well, and reads and writes itself |
 //! | `programs` | another program in a process |
 //! | `signalling` | signals: sent at once, or held until the commit |
@@ -41,6 +42,7 @@
 mod answers;
 mod calls;
 pub mod client;
+mod closing;
 pub mod decided;
 mod descriptors;
 pub mod host;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::answers::{self, About, Book, Changes, Question};
+use super::closing::Closing;
 use super::identities::{self, Ids};
 use super::locks::Locks;
 use super::wire::{self, Answer, Ask, How, Part, Request, Shape, Size};
@@ -53,6 +54,8 @@ pub(super) struct Member {
     becomes: Becomes,
     /// It ran before it joined, and is not killed by an abort ([`super::joining`]).
     pub(super) joined: bool,
+    /// What it has closed since its last request.
+    closing: Closing,
 }
 
 /// Whether a process begins to run another program, into which the library is not loaded yet.
@@ -82,6 +85,8 @@ pub(super) struct Desk {
     locks: Locks,
     /// What was answered, for all of them.
     book: Option<Book>,
+    /// Nobody has locked anything yet.
+    is_unlocked: bool,
 }
 
 // SAFETY: a window belongs to who has the desk.
@@ -93,8 +98,8 @@ impl Desk {
         let ids = vec![Ids::own()?];
         let (members, handed_over, locks) = (Vec::new(), Vec::new(), Locks::default());
         let senders = Vec::new();
-        let (judged, book) = (0, None);
-        Some(Desk { members, outlets, handed_over, ids, senders, judged, locks, book })
+        let (judged, book, is_unlocked) = (0, None, true);
+        Some(Desk { members, outlets, handed_over, ids, senders, judged, locks, book, is_unlocked })
     }
 
     /// Nobody serves the processes any more: how many there were.
@@ -323,7 +328,9 @@ impl Desk {
             parent,
             becomes,
             joined: false,
+            closing: Closing::default(),
         };
+        Closing::allow(window, self.is_unlocked);
         self.members.push(member);
         Ok(Place { space, socket: theirs, window: copy })
     }
@@ -360,6 +367,7 @@ impl Desk {
             parent: None,
             becomes: Becomes::No,
             joined: true,
+            closing: Closing::default(),
         });
         Ok((space, window_fd))
     }
@@ -443,10 +451,13 @@ fn serve(
         parent: None,
         becomes: Becomes::No,
         joined: false,
+        closing: Closing::default(),
     };
     // All files of all processes are open here.
     kernel::raise_descriptor_limit();
+    desk.is_unlocked = locks.is_empty();
     desk.locks.begins_with(locks);
+    Closing::allow(window, desk.is_unlocked);
     desk.book = book_fd.and_then(|fd| Book::of(fd).ok());
     // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
     tx.lends_to(first.space, unsafe { wire::epoch(window) });
@@ -528,8 +539,11 @@ impl Server<'_> {
                 }
             }
             let ready = self.wait();
-            if ready.is_empty() && self.has_lost() {
-                return;
+            if ready.is_empty() {
+                self.close_what_waits();
+                if self.has_lost() {
+                    return;
+                }
             }
             for at in ready.into_iter().rev() {
                 if !self.heed(at) {
@@ -565,6 +579,7 @@ impl Server<'_> {
             Err(Errno::AGAIN) => return true,
             _ => return self.gone(at, false),
         };
+        self.close_for(at);
         // A socket, to be bound; what else is sent is not wanted.
         let [beside, other] = received.beside.map(|fd| fd.map(OwnedFd::of));
         drop(other);
@@ -590,6 +605,49 @@ impl Server<'_> {
             }
             None => true,
         }
+    }
+
+    /// Closes what a process has closed since its last request.
+    fn close_for(&mut self, at: usize) {
+        let member = &mut self.desk.members[at];
+        let (numbers, window) = (member.closing.take(member.window), member.window);
+        if numbers.is_empty() {
+            return;
+        }
+        for number in numbers {
+            let words = [number.cast_unsigned().into(), 0, 0, 0, 0, 0];
+            let request = Request::new(Ask::Call, libc::SYS_close).with(words);
+            // It was open; of a number that was not, nobody waits for an answer.
+            let _ = self.carry_out(at, &request);
+        }
+        self.desk.members[at].closing.done(window);
+    }
+
+    /// Closes what any process has closed.
+    fn close_what_waits(&mut self) {
+        (0..self.desk.members.len()).for_each(|at| self.close_for(at));
+    }
+
+    /// Before a call is carried out: once one may lock something, closing a file can make a difference to others.
+    fn heed_locks(&mut self, request: &Request) {
+        let locks = match request.number {
+            libc::SYS_flock => true,
+            libc::SYS_fcntl => !matches!(
+                request.words[1] as i32,
+                libc::F_DUPFD
+                    | libc::F_DUPFD_CLOEXEC
+                    | libc::F_GETFD
+                    | libc::F_SETFD
+                    | libc::F_GETFL
+                    | libc::F_SETFL
+            ),
+            _ => false,
+        };
+        if !locks || !std::mem::take(&mut self.desk.is_unlocked) {
+            return;
+        }
+        self.desk.members.iter().for_each(|member| Closing::allow(member.window, false));
+        self.close_what_waits();
     }
 
     /// A process is gone, or has `left` and goes on outside. `false`: with it the transaction.
@@ -821,6 +879,7 @@ impl Server<'_> {
 
     /// A call, with the descriptors and addresses of this process.
     fn call(&mut self, at: usize, request: &Request) -> Sys<Answered> {
+        self.heed_locks(request);
         if let Some(tx) = transaction(self.thread) {
             tx.begin_trace();
         }

@@ -16,8 +16,12 @@ pub const WINDOW: usize = 1 << 20;
 /// How much of it is for the bytes of one read or write, at most.
 pub const BYTES: usize = WINDOW - (64 << 10);
 /// The first place in it that is used: zero is a null pointer, and there are the word that is not zero once the
-/// transaction is over, and those of [`epoch`] and [`standing`].
-const FIRST: usize = 64;
+/// transaction is over, those of [`epoch`] and [`standing`], and the numbers that are closed later ([`super::closing`]).
+const FIRST: usize = 256;
+
+/// Which word of a window is the first of those about numbers that are closed later, and how many these are.
+const CLOSING_AT: usize = 4;
+pub(super) const CLOSING_WORDS: usize = 36;
 
 /// What is asked.
 #[repr(u64)]
@@ -686,6 +690,16 @@ pub unsafe fn epoch<'w>(window: *mut u8) -> &'w AtomicU32 {
 pub unsafe fn standing<'w>(window: *mut u8) -> &'w AtomicU32 {
     // SAFETY: it is in the window, which is aligned, and both sides use it like that.
     unsafe { &*window.cast::<AtomicU32>().add(2) }
+}
+
+/// The words about numbers that are closed later ([`super::closing`]).
+///
+/// # Safety
+/// The window is mapped as long as the reference lives.
+pub unsafe fn closing<'w>(window: *mut u8) -> &'w [AtomicU32; CLOSING_WORDS] {
+    const { assert!(4 * (CLOSING_AT + CLOSING_WORDS) <= FIRST) };
+    // SAFETY: they are in the window, which is aligned, and both sides use them like that.
+    unsafe { &*window.cast::<AtomicU32>().add(CLOSING_AT).cast() }
 }
 
 /// Unmaps one.
