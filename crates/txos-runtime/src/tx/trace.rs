@@ -16,7 +16,7 @@ use super::files::Descriptor;
 use super::node::{Fold, Id};
 
 /// How many marks there are. Objects whose numbers differ by a multiple of it share one; names share them as their hashes do.
-pub const MARKS: usize = 4096;
+pub const MARKS: usize = 1 << 16;
 
 /// Of how many marks a set tells which they are.
 pub const MARKS_TOLD: usize = 32;

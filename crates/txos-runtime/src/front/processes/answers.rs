@@ -7,6 +7,7 @@
 //!
 //! | words | what |
 //! |---|---|
+//! | 1 | the moment of the last change that concerns all answers |
 //! | [`MARKS`] | for each mark ([`trace`]) the moment of its last change |
 //! | [`SLOTS`] times [`SLOT`] | answers, each at the place that its question's hash says |
 //!
@@ -38,7 +39,12 @@ const PATH: usize = 224;
 /// What a call writes at most: `struct statx`.
 const DATA: usize = 256;
 /// The size of the table, in bytes.
-const SIZE: usize = (MARKS + SLOTS * SLOT) * 8;
+const SIZE: usize = (SLOTS_AT + SLOTS * SLOT) * 8;
+
+/// The mark on which every answer rests.
+const ALL: usize = 0;
+const MARKS_AT: usize = 1;
+const SLOTS_AT: usize = MARKS_AT + MARKS;
 
 // Words of a slot.
 const COUNT: usize = 0;
@@ -169,7 +175,7 @@ impl Question {
         fold.write_u64(self.flags);
         fold.write_u64(from);
         fold.write(path);
-        MARKS + (fold.finish() as usize % SLOTS) * SLOT
+        SLOTS_AT + (fold.finish() as usize % SLOTS) * SLOT
     }
 }
 
@@ -256,13 +262,10 @@ impl Table {
         self.0[at].store(word, Ordering::Relaxed);
     }
 
-    /// Whether none of these marks has moved since.
+    /// Whether none of these marks has moved since, nor that of all.
     fn holds(&self, marks: &[u16], moment: u64) -> bool {
-        let is_at_rest = |mark: &u16| {
-            let moved = self.0[..MARKS].get(usize::from(*mark));
-            moved.is_some_and(|moved| moved.load(Ordering::Acquire) <= moment)
-        };
-        marks.iter().all(is_at_rest)
+        let is_at_rest = |at: usize| self.0[at].load(Ordering::Acquire) <= moment;
+        is_at_rest(ALL) && marks.iter().all(|mark| is_at_rest(MARKS_AT + usize::from(*mark)))
     }
 
     fn bytes(&self, at: usize, size: usize) -> Vec<u8> {
@@ -342,11 +345,10 @@ impl Book {
     /// No answer that rests on one of these holds any longer.
     pub fn changed(&mut self, marks: Marks) {
         self.moment += 1;
-        let moves = |mark: &AtomicU64| mark.store(self.moment, Ordering::Release);
-        let all = &self.table.0[..MARKS];
+        let moves = |at: usize| self.table.0[at].store(self.moment, Ordering::Release);
         match marks.told() {
-            Some(told) => told.iter().for_each(|mark| moves(&all[usize::from(*mark)])),
-            None => all.iter().for_each(moves),
+            Some(told) => told.iter().for_each(|mark| moves(MARKS_AT + usize::from(*mark))),
+            None => moves(ALL),
         }
     }
 
