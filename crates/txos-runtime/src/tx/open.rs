@@ -423,6 +423,20 @@ impl Tx {
         self.install(id, fd, flags)
     }
 
+    /// Opens a file again that a process has open by itself, for its number, with its offset.
+    ///
+    /// # Errors
+    /// As `open(2)`; the file was replaced outside, so the transaction is doomed.
+    pub fn open_for(&mut self, id: Id, flags: i32, number: i32, offset: u64) -> Sys<()> {
+        self.tree.opened_as = None;
+        self.fds.chosen = Some(number);
+        let opened = self.open_file(id, flags, true);
+        self.fds.chosen = None;
+        opened?;
+        let real = self.real(number)?;
+        kernel::seek(real, offset.cast_signed(), libc::SEEK_SET).map(drop)
+    }
+
     /// A file is opened with O_TRUNC, or truncated to nothing.
     ///
     /// # Errors

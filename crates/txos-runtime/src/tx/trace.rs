@@ -10,10 +10,10 @@ use std::hash::Hasher;
 
 use txos_engine::object::FileKind;
 
-use super::Tx;
 use super::content::Data;
 use super::files::Descriptor;
 use super::node::{Fold, Id};
+use super::{Tx, kernel};
 
 /// How many marks there are. Objects whose numbers differ by a multiple of it share one; names share them as their hashes do.
 pub const MARKS: usize = 1 << 16;
@@ -111,6 +111,34 @@ impl Tx {
         let mut marks = Marks::default();
         marks.insert(id);
         (is_file && self.is_as_noted(id)).then_some((id, marks))
+    }
+
+    /// The file that is open at a number to be read, if its whole content can be told once for all who read it.
+    #[must_use]
+    pub fn imageable(&self, number: i32, largest: u64) -> Option<Id> {
+        let (id, _) = self.object_at(number)?;
+        let stat = &self.tree.nodes[id].stat;
+        // One with holes tells where they are.
+        let is_whole = stat.blocks.saturating_mul(512) >= stat.size;
+        ((1..=largest).contains(&stat.size) && is_whole).then_some(id)
+    }
+
+    /// The content of that file, which is noted as read. `None`: it can't be read, or has another size by now.
+    pub fn content_of(&mut self, number: i32) -> Option<Vec<u8>> {
+        let Descriptor::Open { file, real, .. } = self.fds.descriptor(number) else { return None };
+        let id = self.fds.get(file).node?;
+        self.touch_data(id).ok()?;
+        let size = usize::try_from(self.tree.nodes[id].stat.size).ok()?;
+        let mut content = vec![0; size + 1];
+        let mut filled = 0;
+        while filled < content.len() {
+            match kernel::pread(real, &mut content[filled..], filled as u64).ok()? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        content.truncate(filled);
+        (filled == size).then_some(content)
     }
 
     /// Whether what is open at a number may be written by it.

@@ -10,6 +10,7 @@
 //! | 1 | the moment of the last change that concerns all answers |
 //! | [`MARKS`] | for each mark ([`trace`]) the moment of its last change |
 //! | [`SLOTS`] times [`SLOT`] | answers, each at the place that its question's hash says |
+//! | the rest | the content of small files ([`super::images`]), from [`Table::images_at`] on |
 //!
 //! The server is the only writer. A slot begins with a count that is odd while the server writes there; who reads it looks at the count before and
 //! after. An answer holds if no mark on which it rests has changed since. The server moves the marks before it says that the change
@@ -23,11 +24,13 @@
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use super::images::{self, Image};
 use super::link::Process;
 use super::wire;
 use crate::call::Call;
 use crate::raw::{Errno, Sys, check, syscall};
-use crate::tx::node::Fold;
+use crate::tx::kernel;
+use crate::tx::node::{Fold, Id, Map};
 use crate::tx::trace::{MARKS, MARKS_TOLD, Marks};
 
 /// How many answers there can be.
@@ -39,7 +42,11 @@ const PATH: usize = 224;
 /// What a call writes at most: `struct statx`.
 const DATA: usize = 256;
 /// The size of the table, in bytes.
-const SIZE: usize = (SLOTS_AT + SLOTS * SLOT) * 8;
+const SIZE: usize = IMAGES_AT + IMAGES;
+/// Where images begin, in bytes, and how much of them there may be.
+const IMAGES_AT: usize = ((SLOTS_AT + SLOTS * SLOT) * 8).next_multiple_of(PAGE);
+const IMAGES: usize = 32 << 20;
+const PAGE: usize = 4096;
 
 /// The mark on which every answer rests.
 const ALL: usize = 0;
@@ -139,8 +146,14 @@ impl Question {
         matches!(self.number, libc::SYS_readlink | libc::SYS_readlinkat)
     }
 
-    fn opens(&self) -> bool {
+    /// It opens something.
+    pub fn opens(&self) -> bool {
         matches!(self.number, libc::SYS_open | libc::SYS_openat)
+    }
+
+    /// With which flags, if it does.
+    pub fn flags(&self) -> i32 {
+        self.flags as i32
     }
 
     /// What it is about.
@@ -157,7 +170,7 @@ impl Question {
                     || errno == libc::EINVAL && self.reads_link();
                 says.then_some((0, 0))
             }
-            // What is opened is another thing each time.
+            // What is opened is another thing each time, unless it has an image.
             _ if self.opens() => None,
             (None, _) => Some((0, 0)),
             (Some((at, size)), _) if self.reads_link() => {
@@ -235,11 +248,36 @@ impl Table {
         Ok(Table(words))
     }
 
-    /// Maps a process's own, to read, and closes the descriptor.
-    pub fn take(fd: i32) -> Option<Table> {
-        let table = Table::map(fd, libc::PROT_READ).ok();
-        crate::tx::kernel::close(fd);
-        table
+    /// Maps a process's own, to read: with the descriptor, for mappings of what is behind it; -1: there is none.
+    pub fn take(fd: Option<i32>) -> (Option<Table>, i32) {
+        let Some(fd) = fd else { return (None, -1) };
+        match Table::map(fd, libc::PROT_READ) {
+            Ok(table) => (Some(table), kernel::set_aside(fd)),
+            Err(_) => {
+                kernel::close(fd);
+                (None, -1)
+            }
+        }
+    }
+
+    /// Where images begin in the file.
+    pub fn images_at() -> u64 {
+        IMAGES_AT as u64
+    }
+
+    /// Bytes of an image. `None`: there are none.
+    pub fn image(&self, place: u64, size: usize) -> Option<Vec<u8>> {
+        let start = usize::try_from(place).ok()?;
+        if start.checked_add(size)? > IMAGES {
+            return None;
+        }
+        let mut bytes = vec![0; size];
+        let from = self.0.as_ptr().cast::<u8>();
+        // SAFETY: it is inside of the mapping, and nobody writes to an image that a process knows.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.add(IMAGES_AT + start), bytes.as_mut_ptr(), size)
+        };
+        Some(bytes)
     }
 
     /// Puts a table without answers in its place. Other threads may be looking into it.
@@ -263,7 +301,7 @@ impl Table {
     }
 
     /// Whether none of these marks has moved since, nor that of all.
-    fn holds(&self, marks: &[u16], moment: u64) -> bool {
+    pub(super) fn holds(&self, marks: &[u16], moment: u64) -> bool {
         let is_at_rest = |at: usize| self.0[at].load(Ordering::Acquire) <= moment;
         is_at_rest(ALL) && marks.iter().all(|mark| is_at_rest(MARKS_AT + usize::from(*mark)))
     }
@@ -328,7 +366,20 @@ pub struct Book {
     pub fd: i32,
     /// Moves with every change.
     moment: u64,
+    images: Images,
 }
+
+/// What the server knows of images.
+#[derive(Debug, Default)]
+struct Images {
+    /// `None`: the file was opened once.
+    of: Map<Id, Option<Image>>,
+    /// The first byte that is free.
+    next: usize,
+}
+
+/// Of how many files it is known whether they were opened before.
+const OPENED_MAX: usize = 1 << 16;
 
 impl Book {
     /// Of a table that is still empty.
@@ -339,7 +390,7 @@ impl Book {
         let table = Table::map(fd, libc::PROT_READ | libc::PROT_WRITE)?;
         // From now on nobody else can write to it, by a mapping or otherwise.
         wire::seal(fd, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE)?;
-        Ok(Book { table, fd, moment: 0 })
+        Ok(Book { table, fd, moment: 0, images: Images::default() })
     }
 
     /// No answer that rests on one of these holds any longer.
@@ -350,6 +401,60 @@ impl Book {
             Some(told) => told.iter().for_each(|mark| moves(MARKS_AT + usize::from(*mark))),
             None => moves(ALL),
         }
+    }
+
+    /// The image of a file that a process has opened, if there is one that still holds.
+    pub fn image(&self, id: Id) -> Option<Image> {
+        let image = self.images.of.get(&id).copied().flatten()?;
+        let marks = image.marks();
+        self.table.holds(marks.told()?, image.moment).then_some(image)
+    }
+
+    /// Whether a file was opened before, of which there is no image: one is worth making.
+    pub fn opens_again(&mut self, id: Id) -> bool {
+        let known = &mut self.images.of;
+        if known.len() >= OPENED_MAX {
+            known.retain(|_, image| image.is_some());
+        }
+        known.insert(id, known.get(&id).copied().flatten()).is_some()
+    }
+
+    /// Puts a file's content behind the table. `None`: there is no room.
+    pub fn add_image(&mut self, id: Id, content: &[u8]) -> Option<Image> {
+        let before = self.images.of.get(&id).copied().flatten();
+        let is_same = |image: &Image| {
+            let bytes = self.table.image(image.place, image.size as usize);
+            bytes.is_some_and(|bytes| bytes == content)
+        };
+        let place = match before.filter(is_same) {
+            Some(image) => image.place,
+            None => self.put_image(content)? as u64,
+        };
+        let (object, size) = (u32::try_from(id).ok()?, content.len() as u64);
+        let image = Image { object, place, size, moment: self.moment };
+        self.images.of.insert(id, Some(image));
+        Some(image)
+    }
+
+    fn put_image(&mut self, content: &[u8]) -> Option<usize> {
+        let place = self.images.next;
+        let next = place.checked_add(content.len())?.next_multiple_of(PAGE);
+        if next > IMAGES {
+            return None;
+        }
+        let to = self.table.0.as_ptr().cast::<u8>().cast_mut();
+        // SAFETY: it is inside of the mapping, which may be written to; no process knows of this part yet.
+        unsafe {
+            let to = to.add(IMAGES_AT + place);
+            std::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
+        }
+        self.images.next = next;
+        Some(place)
+    }
+
+    /// Whether an object has, or had, an image.
+    pub fn had_image(&self, id: Id) -> bool {
+        self.images.of.get(&id).is_some_and(Option::is_some)
     }
 
     /// Writes an answer down, unless it rests on too much.
@@ -472,6 +577,12 @@ impl Changes {
 pub fn forget(process: &Process) {
     if let Some(table) = process.answers.filter(|_| process.standing() == 0) {
         table.forget();
+        let mut link = process.link();
+        link.answers = None;
+        let images = std::mem::replace(&mut link.images, -1);
+        if images >= 0 {
+            kernel::close(images);
+        }
     }
 }
 
@@ -496,6 +607,9 @@ pub fn find(process: &Process, call: &Call) -> Option<Sys<u64>> {
     let (answer, data) = table.find(&question, from, &path)?;
     if answer < 0 {
         return Some(Err(Errno::from_raw_os_error(-answer as i32)));
+    }
+    if question.opens() {
+        return images::open(process, question.flags(), &data);
     }
     let Some((at, size)) = question.out else { return Some(Ok(answer as u64)) };
     let data = &data[..data.len().min(size)];

@@ -5,7 +5,7 @@ use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
 use super::paths::{Place, look_up, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
-use super::{answers, client, lent, programs, signalling, sockets};
+use super::{answers, client, images, lent, programs, signalling, sockets};
 use crate::call::Call;
 use crate::front::api;
 use crate::front::classify::Class;
@@ -270,9 +270,13 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
     if let Some(answer) = lent::make(process, call) {
         return answer.map(|answer| Done::Answer(answer as i64));
     }
+    if let Some(answer) = images::make(process, call) {
+        return answer.map(|answer| Done::Answer(answer as i64));
+    }
     if let Some(answer) = answers::find(process, call) {
         return answer.map(|answer| Done::Answer(answer as i64));
     }
+    images::hand_over_for(process, call)?;
     let int = |i: usize| call.int(i);
     let number = call.number();
     let mut link = process.link();
@@ -786,6 +790,8 @@ fn asked(
         }
         (Some(How::Elsewhere), chosen) => {
             chosen.into_iter().for_each(kernel::close);
+            // The path may lead to a number.
+            link.hand_over_all()?;
             let mut path = link.path(answer.more[0]);
             // Links may lead back, by the process's directory in /proc.
             if let [Place { path_at, dir_at, .. }] = *places

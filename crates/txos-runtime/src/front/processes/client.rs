@@ -9,6 +9,7 @@ use txos_engine::object::FileId;
 
 use super::answers::Table;
 use super::calls::{answer_of, follow, mask_of};
+use super::images::Imaged;
 use super::joining::{self, Joined};
 use super::lent::Lent;
 use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
@@ -84,7 +85,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         return Err(failed("moving it", Errno::from_raw_os_error(-answer as i32)));
     }
     // Nobody can write to it any more but the server.
-    let answers = book_fd.and_then(Table::take);
+    let (answers, images) = Table::take(book_fd);
     let session = thread.session.as_mut().ok_or("there is no transaction")?;
     signals::let_all_in();
     (session.masks.live, session.masks.at_once) = (0, signals::SENT);
@@ -113,6 +114,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         bound,
         lent: Lent::default(),
         answers,
+        images,
+        imaged: Imaged::default(),
         objects: BTreeMap::new(),
         kept,
         began: None,
@@ -203,11 +206,11 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
         return create_thread(thread, &process, made, context);
     }
     // Until there is the child, no other thread opens or closes anything: it gets the numbers as they are.
-    let link = process.link();
+    let mut link = process.link();
     if made.has_namespaces() {
         link.fail("a process of the command is to have namespaces of its own");
     }
-    let child = match expect(&link) {
+    let child = match expect(&mut link) {
         Ok(mut child) => {
             child.closes.extend(process.joined.as_ref().and_then(Joined::directory));
             child
@@ -318,7 +321,8 @@ fn create_thread(
 }
 
 /// A place for a child at the server.
-fn expect(link: &Link) -> Sys<Child> {
+fn expect(link: &mut Link) -> Sys<Child> {
+    link.hand_over_all()?;
     let (answer, beside) = link.ask(&Request::new(Ask::Child, 0));
     answer_of(answer.answer)?;
     let [Some(socket), Some(window_fd)] = beside else { return Err(Errno::IO) };
@@ -331,6 +335,7 @@ fn expect(link: &Link) -> Sys<Child> {
         bound: link.bound.clone(),
         lent: link.lent.clone(),
         answers: link.answers,
+        images: link.images,
         objects: link.objects.clone(),
         closes: [link.socket, link.window_fd]
             .into_iter()
@@ -359,6 +364,7 @@ pub fn begins(thread: &mut Thread, child: Child) {
         bound,
         lent,
         answers,
+        images,
         objects,
         closes,
         placeholder,
@@ -391,6 +397,8 @@ pub fn begins(thread: &mut Thread, child: Child) {
         bound,
         lent,
         answers,
+        images,
+        imaged: Imaged::default(),
         objects,
         kept,
         began: None,
@@ -588,7 +596,7 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     };
     let window_fd = kernel::set_aside(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
-    let answers = book_fd.and_then(Table::take);
+    let (answers, images) = Table::take(book_fd);
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = kernel::set_aside(placeholder);
     let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());
@@ -604,6 +612,8 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
         bound,
         lent: Lent::default(),
         answers,
+        images,
+        imaged: Imaged::default(),
         objects: BTreeMap::new(),
         kept,
         began: None,

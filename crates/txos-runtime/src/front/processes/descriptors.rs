@@ -16,7 +16,7 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
     if !link.numbers.remove(&number) {
         return answer_of(call.make());
     }
-    let is_later = link.closes_later(number);
+    let is_later = link.forget_image(number) || link.closes_later(number);
     link.objects.remove(&number);
     if is_later {
         kernel::close(number);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::answers::Table;
+use super::images::Imaged;
 use super::lent::Lent;
 use super::sockets::Bound;
 use super::wire::{self, Answer, Ask, How, Request};
@@ -55,8 +56,11 @@ pub(super) struct Link {
     pub(super) bound: Vec<Bound>,
     /// What the server has lent.
     pub(super) lent: Lent,
-    /// What it has answered.
+    /// What it has answered, and a descriptor of that file; -1: none.
     pub(super) answers: Option<Table>,
+    pub(super) images: i32,
+    /// The numbers that stand for images.
+    pub(super) imaged: Imaged,
     /// The server's numbers for stable files that are open here.
     pub(super) objects: BTreeMap<i32, u32>,
     /// What the kernel had open at numbers that are the transaction's, from before that: for when the process leaves.
@@ -83,6 +87,7 @@ pub struct Child {
     pub(super) bound: Vec<Bound>,
     pub(super) lent: Lent,
     pub(super) answers: Option<Table>,
+    pub(super) images: i32,
     pub(super) objects: BTreeMap<i32, u32>,
     /// The parent's, which are not the child's.
     pub(super) closes: Vec<i32>,
@@ -231,13 +236,13 @@ impl Link {
     }
 
     pub(super) fn is_own(&self, number: i32) -> bool {
-        [self.socket, self.window_fd, self.placeholder].contains(&number)
+        [self.socket, self.window_fd, self.placeholder, self.images].contains(&number)
             || loader::is_programs(number)
     }
 
     /// Gives the program a number that it wants: what is there of ours goes to another one. `false`: it can't.
     pub(super) fn makes_way(&mut self, number: i32) -> bool {
-        let own = [&mut self.socket, &mut self.window_fd, &mut self.placeholder];
+        let own = [&mut self.socket, &mut self.window_fd, &mut self.placeholder, &mut self.images];
         for own in own.into_iter().filter(|own| **own == number) {
             let Ok(other) = kernel::duplicate(number, number, true) else { return false };
             kernel::close(number);

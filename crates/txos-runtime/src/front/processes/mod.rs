@@ -31,6 +31,7 @@
 //! | [`link`] | what a process has of its transaction |
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
 //! | `closing` | numbers that the server closes with a process's next request |
+//! | `images` | small stable files that processes read by themselves |
 //! | `lent` | open files of the transaction that the process has as well, and reads and writes itself |
 //! | `programs` | another program in a process |
 //! | `signalling` | signals: sent at once, or held until the commit |
@@ -47,6 +48,7 @@ pub mod decided;
 mod descriptors;
 pub mod host;
 mod identities;
+mod images;
 pub mod joining;
 mod lent;
 pub mod link;

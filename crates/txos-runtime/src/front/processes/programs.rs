@@ -30,7 +30,10 @@ enum Found {
 const SCRIPTS_MAX: usize = 5;
 
 pub fn exec(thread: &mut Thread, process: &Process, call: &Call) -> Next {
-    let link = process.link();
+    let mut link = process.link();
+    if let Err(errno) = link.hand_over_all() {
+        return Next::Answer(raw::answer(Err(errno)));
+    }
     match prepare(&link, call) {
         Ok(image) => Next::Answer(image.run(&link, thread, call)),
         Err(Stop::Errno(errno)) => Next::Answer(raw::answer(Err(errno))),

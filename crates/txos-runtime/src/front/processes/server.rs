@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::answers::{self, About, Book, Changes, Question};
 use super::closing::Closing;
 use super::identities::{self, Ids};
+use super::images::{self, Image};
 use super::locks::Locks;
 use super::wire::{self, Answer, Ask, How, Part, Request, Shape, Size};
 use crate::call::Call;
@@ -786,6 +787,7 @@ impl Server<'_> {
             }
             Some(Ask::Address) => self.as_member(at, request, |s| s.address(at, request, beside)),
             Some(Ask::Child) => self.child(at),
+            Some(Ask::Reopen) => self.reopen(at, request),
             Some(Ask::Becomes) => {
                 self.desk.members[at].becomes = match (request.number, request.words[0]) {
                     (0, _) => Becomes::No,
@@ -925,6 +927,17 @@ impl Server<'_> {
                 (from, Vec::new(), object.map(|(_, marks)| marks))
             }
         };
+        if question.opens()
+            && answer.answer >= 0
+            && let (Some(marks), Some(from)) = (marks, from)
+        {
+            let number = i32::try_from(request.chosen).ok().filter(|n| (0..SPACE).contains(n));
+            let image = number.and_then(|n| image(book, tx, member.space + n, question.flags()));
+            if let Some(image) = image {
+                book.write(&question, (from, &path), 0, &image.to_bytes(), marks);
+            }
+            return;
+        }
         if let (Some((place, size)), Some(marks), Some(from)) =
             (question.data(answer.answer), marks, from)
         {
@@ -1029,6 +1042,23 @@ impl Server<'_> {
             }
             _ => Ok(Answered::of(answer)),
         }
+    }
+
+    /// Opens the file of an image for a number of a process that began with the owner's identity.
+    fn reopen(&mut self, at: usize, request: &Request) -> Sys<Answered> {
+        let (thread, member) = (&mut *self.thread, &mut self.desk.members[at]);
+        let tx = transaction(thread).ok_or(Errno::CANCELED)?;
+        let id = request.words[0] as usize;
+        let has_image = self.desk.book.as_ref().is_some_and(|book| book.had_image(id));
+        let number = i32::try_from(request.chosen).ok().filter(|n| (0..SPACE).contains(n));
+        let (true, 0, Some(number)) = (has_image, member.who, number) else {
+            return Err(Errno::PERM);
+        };
+        tx.exchange(&mut member.own);
+        let (flags, offset) = (request.words[1] as i32, request.words[2]);
+        let opened = tx.open_for(id, flags, member.space + number, offset);
+        tx.exchange(&mut member.own);
+        opened.map(|()| Answered::of(0))
     }
 
     /// A call about a FIFO or device that a process has open itself.
@@ -1411,6 +1441,16 @@ impl Beside {
             self.numbers.into_iter().for_each(kernel::close);
         }
     }
+}
+
+/// The image of what is open at a number: made, if it was opened before.
+fn image(book: &mut Book, tx: &mut Tx, number: i32, flags: i32) -> Option<Image> {
+    let id = tx.imageable(number, images::LARGEST).filter(|_| images::may_open(flags))?;
+    if let Some(image) = book.image(id) {
+        return Some(image);
+    }
+    let content = book.opens_again(id).then(|| tx.content_of(number)).flatten()?;
+    book.add_image(id, &content)
 }
 
 /// What the arguments of a request are.

@@ -68,17 +68,19 @@ pub enum Ask {
     Libraries,
     /// To carry out a call about the attributes of a FIFO or device that the process has open, beside it.
     Special,
+    /// To open a file for a number that stands for its image ([`super::images`]).
+    Reopen,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
             Abort, Address, Adopt, Becomes, Call, Child, End, Fail, Group, Here, IsMember, Join,
-            Leave, Libraries, Live, Map, Output, Program, Signal, Special,
+            Leave, Libraries, Live, Map, Output, Program, Reopen, Signal, Special,
         };
         let all = [
             Becomes, Call, Map, Program, Libraries, Child, Here, End, Live, Output, Fail, IsMember,
-            Abort, Address, Leave, Join, Adopt, Signal, Group, Special,
+            Abort, Address, Leave, Join, Adopt, Signal, Group, Special, Reopen,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }

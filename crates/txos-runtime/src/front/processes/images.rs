@@ -1,0 +1,265 @@
+//! Small stable files that processes open and read by themselves.
+//!
+//! A build opens the same headers, and every program the same files of its language, again and again. When a process opens such a file
+//! for the second time, the server puts its content, an *image*, behind the table of answers ([`super::answers`]). From then on
+//! the table's answer to who opens it is where the image is, and no message is sent: the number has a placeholder, as all numbers of the transaction
+//! have, and offset and content are the process's own.
+//!
+//! - An image counts as long as the mark of its file has not moved: whoever opens the file to write moves it before anything is written.
+//! - What needs more than reading, seeking, mapping and closing is the server's: it opens the file for the number then, with its
+//!   offset ([`Link::hand_over`]). So it does before anything has the number as well: a child, another program, a second number.
+//! - The file is noted in the read set, with its content, when the image is made.
+#![allow(unsafe_code)] // the images, the program's memory
+
+use std::collections::BTreeMap;
+
+use super::answers::Table;
+use super::calls::takes_rights;
+use super::link::{Link, Process};
+use super::wire::{self, Ask, Part, Request};
+use crate::call::Call;
+use crate::raw::{self, Errno, Sys};
+use crate::tx::kernel;
+use crate::tx::trace::Marks;
+
+/// The largest file that gets an image, in bytes.
+pub const LARGEST: u64 = 64 << 10;
+/// With more than these flags a file is opened by the server.
+const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_LARGEFILE | libc::O_NOFOLLOW;
+const PAGE: u64 = 4096;
+
+/// What a process has of one at a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The server's number for the file.
+    pub object: u32,
+    /// Where it begins behind the table, in bytes.
+    pub place: u64,
+    /// The size of the file, in bytes.
+    pub size: u64,
+    /// It is of that moment ([`super::answers`]).
+    pub moment: u64,
+}
+
+impl Image {
+    /// As an answer's data.
+    #[must_use]
+    pub fn to_bytes(self) -> Vec<u8> {
+        let words = [self.object.into(), self.place, self.size, self.moment];
+        words.into_iter().flat_map(u64::to_ne_bytes).collect()
+    }
+
+    fn of(bytes: &[u8]) -> Option<Image> {
+        let [object, place, size, moment] = *bytes.as_chunks::<8>().0 else { return None };
+        let word = u64::from_ne_bytes;
+        let object = u32::try_from(word(object)).ok()?;
+        Some(Image { object, place: word(place), size: word(size), moment: word(moment) })
+    }
+
+    /// The marks on which it rests.
+    #[must_use]
+    pub fn marks(&self) -> Marks {
+        let mut marks = Marks::default();
+        marks.insert(self.object as usize);
+        marks
+    }
+
+    fn holds(&self, table: Table) -> bool {
+        table.holds(self.marks().told().unwrap_or_default(), self.moment)
+    }
+}
+
+/// Whether a file that is opened with these flags may be read from an image.
+#[must_use]
+pub fn may_open(flags: i32) -> bool {
+    flags & !FLAGS == 0
+}
+
+/// Numbers that stand for images.
+#[derive(Debug, Default)]
+pub struct Imaged {
+    /// With the flags that it was opened with, and the offset.
+    numbers: BTreeMap<i32, (Image, i32, u64)>,
+}
+
+/// Opens a file, by the data of the table's answer. `None`: that is the server's.
+pub fn open(process: &Process, flags: i32, data: &[u8]) -> Option<Sys<u64>> {
+    let image = Image::of(data)?;
+    let mut link = process.link();
+    if link.images < 0 || link.began.is_some() {
+        return None;
+    }
+    let number = match link.reserve(0, flags & libc::O_CLOEXEC != 0) {
+        Ok(number) => number,
+        Err(errno) => return Some(Err(errno)),
+    };
+    link.numbers.insert(number);
+    link.objects.insert(number, image.object);
+    link.imaged.numbers.insert(number, (image, flags & !libc::O_CLOEXEC, 0));
+    Some(Ok(number as u64))
+}
+
+/// Makes a call on an image. `None`: it is about none, or the server is to be asked.
+pub fn make(process: &Process, call: &Call) -> Option<Sys<u64>> {
+    let number = match call.number() {
+        libc::SYS_read | libc::SYS_pread64 | libc::SYS_lseek => call.int(0),
+        libc::SYS_mmap => call.int(4),
+        _ => return None,
+    };
+    let mut link = process.link();
+    let (image, _, offset) = *link.imaged.numbers.get(&number)?;
+    let table = link.answers.filter(|&table| image.holds(table))?;
+    let size = image.size;
+    let answer = match call.number() {
+        libc::SYS_mmap => return map(&link, call, image),
+        libc::SYS_lseek => {
+            let by = call.long(1);
+            let from = match call.int(2) {
+                libc::SEEK_SET => 0,
+                libc::SEEK_CUR => offset.cast_signed(),
+                libc::SEEK_END => size.cast_signed(),
+                _ => return None,
+            };
+            // Beyond what any file may have, the kernel has a word to say.
+            let to = from.checked_add(by).filter(|to| (0..1 << 40).contains(to))?;
+            link.move_to(number, to.cast_unsigned());
+            to.cast_unsigned()
+        }
+        place => {
+            let has_place = place == libc::SYS_pread64;
+            let from = if has_place { u64::try_from(call.long(3)).ok()? } else { offset };
+            let count = call.word(2).min(size.saturating_sub(from));
+            if count > 0 {
+                let to = call.buffer(1, count).writable().ok()?;
+                if (to.len() as u64) < count {
+                    return None;
+                }
+                to.write(0, &table.image(image.place + from, count as usize)?);
+            }
+            if !has_place {
+                link.move_to(number, from + count);
+            }
+            count
+        }
+    };
+    Some(Ok(answer))
+}
+
+/// A private mapping of pages that the file has.
+fn map(link: &Link, call: &Call, image: Image) -> Option<Sys<u64>> {
+    const HOW: i32 = libc::MAP_PRIVATE
+        | libc::MAP_FIXED
+        | libc::MAP_FIXED_NOREPLACE
+        | libc::MAP_POPULATE
+        | libc::MAP_NORESERVE
+        | libc::MAP_DENYWRITE;
+    const PROT: i32 = libc::PROT_READ | libc::PROT_WRITE;
+    let (size, prot, how, from) = (call.word(1), call.int(2), call.int(3), call.word(5));
+    let is_private = how & libc::MAP_TYPE == libc::MAP_PRIVATE;
+    let end = from.checked_add(size)?;
+    let is_inside =
+        size > 0 && from.is_multiple_of(PAGE) && end <= image.size.next_multiple_of(PAGE);
+    if !is_private || how & !HOW != 0 || prot & !PROT != 0 || !is_inside {
+        return None;
+    }
+    let at = Table::images_at() + image.place + from;
+    // SAFETY: it is the program's own call, of another file at another place.
+    let call = unsafe { call.with_descriptor(4, link.images).with_word(5, at) };
+    Some(call.answer())
+}
+
+/// Before a call is made otherwise: what it may be about stands for a file of the server's from here on.
+///
+/// # Errors
+/// The transaction can't go on.
+pub fn hand_over_for(process: &Process, call: &Call) -> Sys<()> {
+    let mut link = process.link();
+    let number = call.number();
+    let closes = matches!(number, libc::SYS_close | libc::SYS_close_range);
+    if link.imaged.numbers.is_empty() || closes {
+        return Ok(());
+    }
+    if takes_rights(number) || names_numbers(call) {
+        return link.hand_over_all();
+    }
+    // One of them may be meant by any argument; more are not worth a look at what it is.
+    let words: Vec<i32> = (0..6).map(|at| call.int(at)).collect();
+    let meant: Vec<i32> =
+        link.imaged.numbers.keys().copied().filter(|n| words.contains(n)).collect();
+    meant.into_iter().try_for_each(|number| link.hand_over(number))
+}
+
+/// Whether a path of a call may be that of a number: in `/proc/self/fd`, `/dev/fd`, or `/dev/stdin`.
+fn names_numbers(call: &Call) -> bool {
+    let Some(shape) = wire::shape_with(call.number(), call.words()) else { return false };
+    let paths = shape.parts.iter().filter(|(at, part)| *part == Part::Path && call.word(*at) != 0);
+    let has = |path: &[u8], word: &[u8]| path.windows(word.len()).any(|part| part == word);
+    paths
+        .filter_map(|&(at, _)| call.path(at).ok())
+        .any(|path| has(&path, b"fd") || has(&path, b"std"))
+}
+
+impl Link {
+    fn move_to(&mut self, number: i32, to: u64) {
+        if let Some((_, _, offset)) = self.imaged.numbers.get_mut(&number) {
+            *offset = to;
+        }
+    }
+
+    /// A number is closed. `true`: the server knows nothing of it.
+    pub(super) fn forget_image(&mut self, number: i32) -> bool {
+        self.imaged.numbers.remove(&number).is_some()
+    }
+
+    /// The server opens what stands at a number.
+    ///
+    /// # Errors
+    /// It can't, so the transaction can't go on.
+    pub(super) fn hand_over(&mut self, number: i32) -> Sys<()> {
+        let Some((image, flags, offset)) = self.imaged.numbers.remove(&number) else {
+            return Ok(());
+        };
+        let cloexec = if kernel::close_on_exec(number)? { libc::O_CLOEXEC } else { 0 };
+        let words = [image.object.into(), (flags | cloexec) as u64, offset, 0, 0, 0];
+        let mut request = Request::new(Ask::Reopen, 0).with(words);
+        request.chosen = number.into();
+        let answer = self.ask_plainly(&request);
+        raw::check(answer).map(drop).inspect_err(|errno: &Errno| {
+            let why = wire::words_of(*errno);
+            self.fail(&format!(
+                "a file that a process has open can't be opened for it again: {why}"
+            ));
+        })
+    }
+
+    /// The same for all numbers.
+    ///
+    /// # Errors
+    /// As [`Link::hand_over`].
+    pub(super) fn hand_over_all(&mut self) -> Sys<()> {
+        let numbers: Vec<i32> = self.imaged.numbers.keys().copied().collect();
+        numbers.into_iter().try_for_each(|number| self.hand_over(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_goes_through_the_table() {
+        let image = Image { object: 7, place: 8192, size: 5000, moment: 1 << 40 };
+        let bytes = image.to_bytes();
+        assert_eq!(Image::of(&bytes), Some(image));
+        assert_eq!(Image::of(&bytes[1..]), None);
+    }
+
+    #[test]
+    fn only_plain_reading_is_of_an_image() {
+        assert!(may_open(libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY));
+        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_DIRECT, libc::O_PATH, libc::O_NONBLOCK]
+        {
+            assert!(!may_open(flags), "{flags:o}");
+        }
+    }
+}
