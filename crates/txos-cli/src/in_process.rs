@@ -65,8 +65,10 @@ pub fn watched_again(app: &App, args: &ExecArgs, tx: &Transaction) -> Result<Lib
     ];
     // Which program it is, and which libraries it has, is seen in the transaction: one of ours runs it there.
     let own = std::env::current_exe().map_err(|e| Failure::new(format!("/proc/self/exe: {e}")))?;
+    // That is linked statically as a rule.
+    let entry = entry(own.as_os_str())?;
     let before = vec![own.into(), RUN_INSIDE.into()];
-    let library = library(app, preload()?, asked(&wishes), args.leftover.into(), &args.wait)?;
+    let library = library(app, entry, asked(&wishes), args.leftover.into(), &args.wait)?;
     let only = split(tx.meta.scope.as_os_str().as_bytes());
     let scope = Scope { only, ..scope(&[], &args.exclude)? };
     Ok(Library { goes_on: Some(before), scope, ..library })

@@ -25,7 +25,7 @@ use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::images::{self, Image};
-use super::link::Process;
+use super::link::{Link, Process};
 use super::wire;
 use crate::call::Call;
 use crate::raw::{Errno, Sys, check, syscall};
@@ -574,10 +574,9 @@ impl Changes {
 }
 
 /// Forgets what was answered to the owner, if the process is another user now.
-pub fn forget(process: &Process) {
+pub fn forget(process: &Process, link: &mut Link) {
     if let Some(table) = process.answers.filter(|_| process.standing() == 0) {
         table.forget();
-        let mut link = process.link();
         link.answers = None;
         let images = std::mem::replace(&mut link.images, -1);
         if images >= 0 {

@@ -369,7 +369,9 @@ fn carry_out(process: &Process, call: &Call, class: Class) -> Sys<Done> {
         libc::SYS_splice if link.is_ours(int(0)) || link.is_ours(int(2)) => Err(Errno::INVAL),
         libc::SYS_sendfile if link.is_ours(int(0)) != link.is_ours(int(1)) => Err(Errno::INVAL),
         _ => match class {
-            Class::Passed(_) | Class::Held(_) | Class::Restored(_) => passed(process, &link, call),
+            Class::Passed(_) | Class::Held(_) | Class::Restored(_) => {
+                passed(process, &mut link, call)
+            }
             Class::Refused(..) => {
                 let request = Request::new(Ask::Call, number);
                 answered(answer_of(link.ask_plainly(&request)))
@@ -388,7 +390,7 @@ pub fn answer_of(answer: i64) -> Sys<i64> {
 }
 
 /// What others may see at once.
-fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
+fn passed(process: &Process, link: &mut Link, call: &Call) -> Sys<Done> {
     let number = call.number();
     let only_own = txos_calls::only_asks(number, call.words())
         || match number {
@@ -416,7 +418,7 @@ fn passed(process: &Process, link: &Link, call: &Call) -> Sys<Done> {
         let answer = answer_of(call.make());
         let told = link.ask_plainly(&here_request(false));
         // What the owner was told is not another user's.
-        answers::forget(process);
+        answers::forget(process, link);
         answer_of(told)?;
         return answer.map(Done::Answer);
     }

@@ -16,7 +16,7 @@
 
 #define WINDOW (1 << 20)
 #define SPACE (1 << 20)
-#define PLACE 64
+#define PLACE 256
 
 enum ask { CALL = 1, MAP, PROGRAM, CHILD, HERE, BECOMES, END, LIVE, OUTPUT, FAIL, IS_MEMBER, ABORT, SIGNAL = 17, GROUP };
 enum how { DONE = 1, WITH_DESCRIPTORS, YOURSELF, ELSEWHERE, LATER, OVER };
@@ -257,7 +257,7 @@ static void descriptors(void)
 static void nonsense(void)
 {
     static const long calls[] = {SYS_read, SYS_openat, SYS_getcwd, SYS_statx, SYS_symlinkat, SYS_linkat, SYS_setxattr};
-    static const unsigned long words[] = {0, 1, 63, 64, WINDOW - 1, WINDOW, 1UL << 32, 1UL << 47, 1UL << 63, -1UL};
+    static const unsigned long words[] = {0, 1, 255, 256, WINDOW - 1, WINDOW, 1UL << 32, 1UL << 47, 1UL << 63, -1UL};
     const int count = sizeof words / sizeof *words;
 
     memset(window + PLACE, 'x', WINDOW - PLACE);
