@@ -128,12 +128,13 @@ pub fn make(process: &Process, call: &Call) -> Option<Sys<u64>> {
         place => {
             let has_place = place == libc::SYS_pread64;
             let from = if has_place { u64::try_from(call.long(3)).ok()? } else { offset };
-            let count = call.word(2).min(size.saturating_sub(from));
+            let mut count = call.word(2).min(size.saturating_sub(from));
             if count > 0 {
-                let to = call.buffer(1, count).writable().ok()?;
-                if (to.len() as u64) < count {
-                    return None;
-                }
+                let to = match call.buffer(1, count).writable() {
+                    Ok(to) => to,
+                    Err(errno) => return Some(Err(errno)),
+                };
+                count = count.min(to.len() as u64);
                 to.write(0, &table.image(image.place + from, count as usize)?);
             }
             if !has_place {

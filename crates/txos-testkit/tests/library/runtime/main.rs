@@ -16,6 +16,7 @@ mod effects;
 mod foreign;
 mod hostile;
 mod identities;
+mod images;
 mod joint;
 mod layers;
 mod libraries;
