@@ -118,9 +118,9 @@ impl Tx {
     pub fn imageable(&self, number: i32, largest: u64) -> Option<Id> {
         let (id, _) = self.object_at(number)?;
         let stat = &self.tree.nodes[id].stat;
-        // One with holes tells where they are.
-        let is_whole = stat.blocks.saturating_mul(512) >= stat.size;
-        ((1..=largest).contains(&stat.size) && is_whole).then_some(id)
+        // One with holes tells where they are, and one of several names by which it was opened.
+        let is_plain = stat.blocks.saturating_mul(512) >= stat.size && stat.nlink == 1;
+        ((1..=largest).contains(&stat.size) && is_plain).then_some(id)
     }
 
     /// The content of that file, which is noted as read. `None`: it can't be read, or has another size by now.

@@ -9,8 +9,8 @@
 //! |---|---|
 //! | 1 | the moment of the last change that concerns all answers |
 //! | [`MARKS`] | for each mark ([`trace`]) the moment of its last change |
-//! | [`SLOTS`] times [`SLOT`] | answers, each at the place that its question's hash says |
-//! | the rest | the content of small files ([`super::images`]), from [`Table::images_at`] on |
+//! | [`SLOTS`] times [`SLOT`] | answers, each at one of the [`WAYS`] places that its question's hash says |
+//! | the rest | the content of small files ([`super::images`]), from [`IMAGES_AT`] on |
 //!
 //! The server is the only writer. A slot begins with a count that is odd while the server writes there; who reads it looks at the count before and
 //! after. An answer holds if no mark on which it rests has changed since. The server moves the marks before it says that the change
@@ -35,6 +35,8 @@ use crate::tx::trace::{MARKS, MARKS_TOLD, Marks};
 
 /// How many answers there can be.
 const SLOTS: usize = 16_384;
+/// At how many places, one after the other, the answer to a question may be.
+const WAYS: usize = 4;
 /// Words of an answer.
 const SLOT: usize = PATH_AT + PATH / 8 + DATA / 8;
 /// The longest path, in bytes.
@@ -61,7 +63,8 @@ const FROM: usize = 3;
 const MOMENT: usize = 4;
 const ANSWER: usize = 5;
 const SIZES: usize = 6;
-const RESTS_ON: usize = 7;
+const HASH: usize = 7;
+const RESTS_ON: usize = 8;
 const PATH_AT: usize = RESTS_ON + MARKS_TOLD / 4;
 const DATA_AT: usize = PATH_AT + PATH / 8;
 
@@ -182,14 +185,20 @@ impl Question {
         }
     }
 
-    fn slot(&self, from: u64, path: &[u8]) -> usize {
+    fn hash(&self, from: u64, path: &[u8]) -> u64 {
         let mut fold = Fold::default();
         fold.write_u64(self.number as u64);
         fold.write_u64(self.flags);
         fold.write_u64(from);
         fold.write(path);
-        SLOTS_AT + (fold.finish() as usize % SLOTS) * SLOT
+        fold.finish()
     }
+}
+
+/// Where the answer to a question with this hash may be.
+fn places(hash: u64) -> impl Iterator<Item = usize> {
+    let first = hash as usize % (SLOTS / WAYS) * WAYS;
+    (first..first + WAYS).map(|slot| SLOTS_AT + slot * SLOT)
 }
 
 /// Whether a path may be asked for by the table: what `/proc`, `/sys` and `/dev` say of a process is its own.
@@ -248,21 +257,11 @@ impl Table {
         Ok(Table(words))
     }
 
-    /// Maps a process's own, to read: with the descriptor, for mappings of what is behind it; -1: there is none.
-    pub fn take(fd: Option<i32>) -> (Option<Table>, i32) {
-        let Some(fd) = fd else { return (None, -1) };
-        match Table::map(fd, libc::PROT_READ) {
-            Ok(table) => (Some(table), kernel::set_aside(fd)),
-            Err(_) => {
-                kernel::close(fd);
-                (None, -1)
-            }
-        }
-    }
-
-    /// Where images begin in the file.
-    pub fn images_at() -> u64 {
-        IMAGES_AT as u64
+    /// Maps a process's own, to read, and closes the descriptor.
+    pub fn take(fd: i32) -> Option<Table> {
+        let table = Table::map(fd, libc::PROT_READ).ok();
+        kernel::close(fd);
+        table
     }
 
     /// Bytes of an image. `None`: there are none.
@@ -323,9 +322,23 @@ impl Table {
 
     /// The answer to a question, and what the call writes.
     fn find(&self, question: &Question, from: u64, path: &[u8]) -> Option<(i64, Vec<u8>)> {
-        let slot = question.slot(from, path);
+        let hash = question.hash(from, path);
+        places(hash).find_map(|slot| self.find_at(slot, hash, question, from, path))
+    }
+
+    fn find_at(
+        &self,
+        slot: usize,
+        hash: u64,
+        question: &Question,
+        from: u64,
+        path: &[u8],
+    ) -> Option<(i64, Vec<u8>)> {
         let count = self.0[slot + COUNT].load(Ordering::Acquire);
         let word = |at: usize| self.load(slot + at);
+        if word(HASH) != hash {
+            return None;
+        }
         let sizes = word(SIZES);
         let (size, rests_on) = (sizes as u16 as usize, (sizes >> 16) as u16 as usize);
         let data = (sizes >> 32) as usize;
@@ -468,12 +481,20 @@ impl Book {
     ) {
         let table = &self.table;
         let Some(rests_on) = rests_on.told() else { return };
-        let slot = question.slot(from, path);
+        let hash = question.hash(from, path);
+        // In place of the same, or of nothing, or of the oldest.
+        let age = |slot: usize| match table.load(slot + COUNT) {
+            0 => (1, 0),
+            _ if table.load(slot + HASH) == hash => (0, 0),
+            _ => (2, table.load(slot + MOMENT)),
+        };
+        let Some(slot) = places(hash).min_by_key(|&slot| age(slot)) else { return };
         let count = table.load(slot + COUNT);
         table.store(slot + COUNT, count + 1);
         fence(Ordering::Release);
         table.store(slot + NUMBER, question.number as u64);
         table.store(slot + FLAGS, question.flags);
+        table.store(slot + HASH, hash);
         table.store(slot + FROM, from);
         table.store(slot + MOMENT, self.moment);
         table.store(slot + ANSWER, answer as u64);
@@ -578,10 +599,6 @@ pub fn forget(process: &Process, link: &mut Link) {
     if let Some(table) = process.answers.filter(|_| process.standing() == 0) {
         table.forget();
         link.answers = None;
-        let images = std::mem::replace(&mut link.images, -1);
-        if images >= 0 {
-            kernel::close(images);
-        }
     }
 }
 

@@ -414,6 +414,8 @@ fn passed(process: &Process, link: &mut Link, call: &Call) -> Sys<Done> {
         link.fail("a process of the command is to have other namespaces");
     }
     if takes_rights(number) {
+        // Who it is afterwards could not have them opened.
+        link.hand_over_all()?;
         // Also if it has failed: another thread's may not have. The server looks who the process is.
         let answer = answer_of(call.make());
         let told = link.ask_plainly(&here_request(false));

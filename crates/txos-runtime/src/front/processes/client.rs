@@ -85,7 +85,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         return Err(failed("moving it", Errno::from_raw_os_error(-answer as i32)));
     }
     // Nobody can write to it any more but the server.
-    let (answers, images) = Table::take(book_fd);
+    let answers = book_fd.and_then(Table::take);
     let session = thread.session.as_mut().ok_or("there is no transaction")?;
     signals::let_all_in();
     (session.masks.live, session.masks.at_once) = (0, signals::SENT);
@@ -114,7 +114,6 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         bound,
         lent: Lent::default(),
         answers,
-        images,
         imaged: Imaged::default(),
         objects: BTreeMap::new(),
         kept,
@@ -335,7 +334,6 @@ fn expect(link: &mut Link) -> Sys<Child> {
         bound: link.bound.clone(),
         lent: link.lent.clone(),
         answers: link.answers,
-        images: link.images,
         objects: link.objects.clone(),
         closes: [link.socket, link.window_fd]
             .into_iter()
@@ -364,7 +362,6 @@ pub fn begins(thread: &mut Thread, child: Child) {
         bound,
         lent,
         answers,
-        images,
         objects,
         closes,
         placeholder,
@@ -397,7 +394,6 @@ pub fn begins(thread: &mut Thread, child: Child) {
         bound,
         lent,
         answers,
-        images,
         imaged: Imaged::default(),
         objects,
         kept,
@@ -596,7 +592,7 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     };
     let window_fd = kernel::set_aside(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
-    let (answers, images) = Table::take(book_fd);
+    let answers = book_fd.and_then(Table::take);
     let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
     let placeholder = kernel::set_aside(placeholder);
     let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());
@@ -612,7 +608,6 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
         bound,
         lent: Lent::default(),
         answers,
-        images,
         imaged: Imaged::default(),
         objects: BTreeMap::new(),
         kept,

@@ -31,6 +31,13 @@ fn place(count: u32) -> usize {
 }
 
 impl Link {
+    /// Whether no process of the transaction has locked anything yet.
+    pub(super) fn is_unlocked(&self) -> bool {
+        // SAFETY: the window is mapped as long as the process is in the transaction.
+        let words = unsafe { wire::closing(self.window) };
+        words[MAY].load(Ordering::Acquire) != 0
+    }
+
     /// Writes a number down that the server is to close. `false`: it has to be asked for that.
     pub(super) fn closes_later(&self, number: i32) -> bool {
         // SAFETY: the window is mapped as long as the process is in the transaction.
@@ -40,7 +47,7 @@ impl Link {
         let is_plain = self.objects.contains_key(&number)
             && !self.is_lent(number)
             && self.began.is_none()
-            && words[MAY].load(Ordering::Acquire) != 0;
+            && self.is_unlocked();
         let has_room = count.wrapping_sub(done) < ROOM;
         if is_plain && has_room {
             words[place(count)].store(number.cast_unsigned(), Ordering::Relaxed);

@@ -13,10 +13,11 @@ pub fn close(link: &mut Link, call: &Call) -> Sys<i64> {
     if link.is_own(number) {
         return Err(Errno::BADF);
     }
-    if !link.numbers.remove(&number) {
+    if !link.is_ours(number) {
         return answer_of(call.make());
     }
-    let is_later = link.forget_image(number) || link.closes_later(number);
+    let is_later = link.forget_image(number)? || link.closes_later(number);
+    link.numbers.remove(&number);
     link.objects.remove(&number);
     if is_later {
         kernel::close(number);

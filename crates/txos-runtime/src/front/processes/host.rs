@@ -544,7 +544,6 @@ impl Host {
             bound,
             lent: super::lent::Lent::default(),
             answers: None,
-            images: -1,
             objects: BTreeMap::new(),
             closes,
             placeholder: self.placeholder,

@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 
 use super::answers::Table;
-use super::calls::takes_rights;
 use super::link::{Link, Process};
 use super::wire::{self, Ask, Part, Request};
 use crate::call::Call;
@@ -24,6 +23,10 @@ use crate::tx::trace::Marks;
 
 /// The largest file that gets an image, in bytes.
 pub const LARGEST: u64 = 64 << 10;
+/// How many numbers of a process may stand for images: the server has to open all of them at once for a child.
+const MOST: usize = 32;
+/// Without so many descriptors the server makes no images.
+pub const LEAST_DESCRIPTORS: i32 = 1024;
 /// With more than these flags a file is opened by the server.
 const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_LARGEFILE | libc::O_NOFOLLOW;
 const PAGE: u64 = 4096;
@@ -86,7 +89,10 @@ pub struct Imaged {
 pub fn open(process: &Process, flags: i32, data: &[u8]) -> Option<Sys<u64>> {
     let image = Image::of(data)?;
     let mut link = process.link();
-    if link.images < 0 || link.began.is_some() {
+    // Another thread may have given up the owner's identity since the table was looked at.
+    let holds = link.answers.is_some_and(|table| image.holds(table));
+    let has_room = link.imaged.numbers.len() < MOST;
+    if !(holds && has_room && link.is_unlocked()) || link.began.is_some() {
         return None;
     }
     let number = match link.reserve(0, flags & libc::O_CLOEXEC != 0) {
@@ -111,7 +117,7 @@ pub fn make(process: &Process, call: &Call) -> Option<Sys<u64>> {
     let table = link.answers.filter(|&table| image.holds(table))?;
     let size = image.size;
     let answer = match call.number() {
-        libc::SYS_mmap => return map(&link, call, image),
+        libc::SYS_mmap => return map(table, call, image),
         libc::SYS_lseek => {
             let by = call.long(1);
             let from = match call.int(2) {
@@ -146,27 +152,41 @@ pub fn make(process: &Process, call: &Call) -> Option<Sys<u64>> {
     Some(Ok(answer))
 }
 
-/// A private mapping of pages that the file has.
-fn map(link: &Link, call: &Call, image: Image) -> Option<Sys<u64>> {
+/// A private mapping of pages that the file has: memory of the process's own, with a copy of them. A mapping of the table's file could be
+/// made longer afterwards (`mremap(2)`), and show other files.
+fn map(table: Table, call: &Call, image: Image) -> Option<Sys<u64>> {
     const HOW: i32 = libc::MAP_PRIVATE
         | libc::MAP_FIXED
         | libc::MAP_FIXED_NOREPLACE
         | libc::MAP_POPULATE
         | libc::MAP_NORESERVE
         | libc::MAP_DENYWRITE;
-    const PROT: i32 = libc::PROT_READ | libc::PROT_WRITE;
     let (size, prot, how, from) = (call.word(1), call.int(2), call.int(3), call.word(5));
-    let is_private = how & libc::MAP_TYPE == libc::MAP_PRIVATE;
+    let to_read = libc::PROT_READ;
+    let is_private = how & libc::MAP_TYPE == libc::MAP_PRIVATE && how & !HOW == 0;
+    let is_plain = prot & to_read != 0 && prot & !(to_read | libc::PROT_WRITE) == 0;
     let end = from.checked_add(size)?;
     let is_inside =
         size > 0 && from.is_multiple_of(PAGE) && end <= image.size.next_multiple_of(PAGE);
-    if !is_private || how & !HOW != 0 || prot & !PROT != 0 || !is_inside {
+    if !(is_private && is_plain && is_inside) {
         return None;
     }
-    let at = Table::images_at() + image.place + from;
-    // SAFETY: it is the program's own call, of another file at another place.
-    let call = unsafe { call.with_descriptor(4, link.images).with_word(5, at) };
-    Some(call.answer())
+    let content =
+        table.image(image.place + from, image.size.min(end).checked_sub(from)? as usize)?;
+    let to_fill = (to_read | libc::PROT_WRITE) as u64;
+    let words = [call.word(0), size, to_fill, (how | libc::MAP_ANONYMOUS) as u64, u64::MAX, 0];
+    // SAFETY: it is the program's own call, but for what the memory has in it.
+    let place = match raw::check(unsafe { raw::syscall(libc::SYS_mmap, words) }) {
+        Ok(place) => place,
+        Err(errno) => return Some(Err(errno)),
+    };
+    // SAFETY: it was just mapped to be written, and is as long.
+    unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), place as *mut u8, content.len()) };
+    if prot & libc::PROT_WRITE == 0 {
+        // SAFETY: as the program wants its memory.
+        let _ = unsafe { raw::syscall(libc::SYS_mprotect, [place, size, prot as u64, 0, 0, 0]) };
+    }
+    Some(Ok(place))
 }
 
 /// Before a call is made otherwise: what it may be about stands for a file of the server's from here on.
@@ -180,7 +200,7 @@ pub fn hand_over_for(process: &Process, call: &Call) -> Sys<()> {
     if link.imaged.numbers.is_empty() || closes {
         return Ok(());
     }
-    if takes_rights(number) || names_numbers(call) {
+    if names_numbers(call) {
         return link.hand_over_all();
     }
     // One of them may be meant by any argument; more are not worth a look at what it is.
@@ -207,9 +227,16 @@ impl Link {
         }
     }
 
-    /// A number is closed. `true`: the server knows nothing of it.
-    pub(super) fn forget_image(&mut self, number: i32) -> bool {
-        self.imaged.numbers.remove(&number).is_some()
+    /// A number is closed. `true`: the server need not know of it.
+    ///
+    /// # Errors
+    /// As [`Link::hand_over`].
+    pub(super) fn forget_image(&mut self, number: i32) -> Sys<bool> {
+        if !self.is_unlocked() {
+            // With the number go locks that the process has on the file.
+            self.hand_over(number)?;
+        }
+        Ok(self.imaged.numbers.remove(&number).is_some())
     }
 
     /// The server opens what stands at a number.

@@ -306,7 +306,6 @@ fn enter(tls: &Tls, door: i32) -> Result<(Link, Joined, u32), Failure> {
         bound: Vec::new(),
         lent: Lent::default(),
         answers: None,
-        images: -1,
         imaged: super::images::Imaged::default(),
         objects: BTreeMap::new(),
         kept: BTreeMap::new(),

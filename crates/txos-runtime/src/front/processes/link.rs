@@ -56,9 +56,8 @@ pub(super) struct Link {
     pub(super) bound: Vec<Bound>,
     /// What the server has lent.
     pub(super) lent: Lent,
-    /// What it has answered, and a descriptor of that file; -1: none.
+    /// What it has answered.
     pub(super) answers: Option<Table>,
-    pub(super) images: i32,
     /// The numbers that stand for images.
     pub(super) imaged: Imaged,
     /// The server's numbers for stable files that are open here.
@@ -87,7 +86,6 @@ pub struct Child {
     pub(super) bound: Vec<Bound>,
     pub(super) lent: Lent,
     pub(super) answers: Option<Table>,
-    pub(super) images: i32,
     pub(super) objects: BTreeMap<i32, u32>,
     /// The parent's, which are not the child's.
     pub(super) closes: Vec<i32>,
@@ -236,13 +234,13 @@ impl Link {
     }
 
     pub(super) fn is_own(&self, number: i32) -> bool {
-        [self.socket, self.window_fd, self.placeholder, self.images].contains(&number)
+        [self.socket, self.window_fd, self.placeholder].contains(&number)
             || loader::is_programs(number)
     }
 
     /// Gives the program a number that it wants: what is there of ours goes to another one. `false`: it can't.
     pub(super) fn makes_way(&mut self, number: i32) -> bool {
-        let own = [&mut self.socket, &mut self.window_fd, &mut self.placeholder, &mut self.images];
+        let own = [&mut self.socket, &mut self.window_fd, &mut self.placeholder];
         for own in own.into_iter().filter(|own| **own == number) {
             let Ok(other) = kernel::duplicate(number, number, true) else { return false };
             kernel::close(number);

@@ -1445,7 +1445,9 @@ impl Beside {
 
 /// The image of what is open at a number: made, if it was opened before.
 fn image(book: &mut Book, tx: &mut Tx, number: i32, flags: i32) -> Option<Image> {
-    let id = tx.imageable(number, images::LARGEST).filter(|_| images::may_open(flags))?;
+    let has_room = kernel::descriptor_limit() >= images::LEAST_DESCRIPTORS;
+    let id = tx.imageable(number, images::LARGEST);
+    let id = id.filter(|_| has_room && images::may_open(flags))?;
     if let Some(image) = book.image(id) {
         return Some(image);
     }

@@ -59,21 +59,21 @@ n = opened('file'); print(tried(os.write, n, b'x'), tried(os.ftruncate, n, 0), t
 n = opened('file'); os.read(n, 3); print(os.readlink(f'/proc/self/fd/{n}').endswith('/file'), os.read(os.open(f'/dev/fd/{n}', 0), 4), os.read(os.open(f'/proc/self/fd/{n}', 0), 4), os.read(n, 4))
 os.symlink(f'/proc/self/fd/{opened("file")}', 'link'); print(os.read(os.open('link', 0), 4))
 n = opened('file'); os.read(n, 3); to = os.open('copy', os.O_RDWR | os.O_CREAT | os.O_TRUNC); print(os.sendfile(to, n, None, 5), os.copy_file_range(n, to, 6), os.pread(to, 50, 0), os.read(n, 4))
-n = opened('file'); print(tried(fcntl.flock, n, fcntl.LOCK_EX), tried(fcntl.lockf, n, fcntl.LOCK_SH | fcntl.LOCK_NB), os.read(n, 2))
 n = opened('file'); print(select.select([n], [], [], 0) == ([n], [], []), [e for _, e in select.poll().poll(0)]); p = select.epoll(); print(tried(p.register, n))
 n = opened('file'); os.read(n, 1); m = mmap.mmap(n, 9, mmap.MAP_PRIVATE, mmap.PROT_READ); print(m[:], os.read(n, 3)); os.close(n); print(m[2:5])
 n = opened('file'); m = mmap.mmap(n, 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE); m[0:3] = b'XYZ'; print(m[:9], os.read(n, 9), len(m)); m2 = mmap.mmap(n, 9, mmap.MAP_SHARED, mmap.PROT_READ); print(m2[:])
 n = opened('pages'); m = mmap.mmap(n, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=8192); print(m[:4], m[-4:], tried(mmap.mmap, n, 4096, mmap.MAP_PRIVATE, mmap.PROT_WRITE | mmap.PROT_READ | mmap.PROT_EXEC) and 'mapped')
 libc = ctypes.CDLL(None, use_errno=True)
+n = opened('named'); print(os.readlink(f'/proc/self/fd/{n}')[-6:], os.readlink(f'/proc/self/fd/{opened("name2")}')[-6:])
 n = opened('file'); print(libc.read(n, ctypes.c_void_p(8), 5), errno.errorcode[ctypes.get_errno()], os.read(n, 2), libc.read(n, None, 0))
 n = opened('file'); os.close(n); print(tried(os.read, n, 1), tried(os.close, n))
 n = opened('file'); os.closerange(n, n + 5); print(tried(os.read, n, 1))
 n = opened('empty'); print(os.read(n, 1), os.lseek(n, 0, 2))
 print(tried(opened, 'file/'), tried(opened, 'none'), tried(opened, 'file', os.O_DIRECTORY), os.read(opened('file', os.O_NOFOLLOW), 3), os.read(opened('to-file'), 3), tried(opened, 'to-file', os.O_NOFOLLOW))
+n = opened('file'); print(tried(fcntl.flock, n, fcntl.LOCK_EX), tried(fcntl.lockf, n, fcntl.LOCK_SH | fcntl.LOCK_NB), os.read(n, 2))
 n = opened('file'); os.unlink('file'); print(os.read(n, 3), os.fstat(n).st_nlink, tried(os.open, 'file', 0)); m = os.dup(n); print(os.read(m, 3))
 "#;
-    let prepare =
-        "seq 20 > file; ln -s file to-file; seq 100 > other; : > empty; seq -w 9999 > pages";
+    let prepare = "seq 20 > file; ln -s file to-file; seq 100 > other; : > empty; seq -w 9999 > pages; echo named > named; ln named name2";
     let [native, inside] = both(prepare, &format!("{BEGINS}{script}"));
     assert_eq!(inside, native);
     assert!(native.lines().count() > 25, "{native}");
@@ -135,6 +135,51 @@ n = opened('dir/file'); child(lambda: os.rename('dir', 'moved')); print(os.read(
     let [native, inside] = both(prepare, &format!("{BEGINS}{script}"));
     assert_eq!(inside, native);
     assert!(native.contains("b'late"), "{native}");
+}
+
+/// Closing a file lets go of what the process has locked of it, by whichever number.
+#[test]
+fn closing_one_lets_its_locks_go() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = r#"
+def is_locked():
+    child(lambda: print(tried(fcntl.lockf, os.open('file', os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)))
+n = opened('file'); m = opened('file')
+w = os.open('file', os.O_RDWR); fcntl.lockf(w, fcntl.LOCK_EX); is_locked()
+os.close(n); is_locked()
+fcntl.lockf(w, fcntl.LOCK_EX); is_locked(); os.dup2(0, m); is_locked()
+fcntl.lockf(w, fcntl.LOCK_EX); n = opened('file'); is_locked(); os.close(n); is_locked()
+"#;
+    let [native, inside] = both("seq 20 > file", &format!("{BEGINS}{script}"));
+    assert_eq!(inside, native);
+    assert_eq!(native.matches("EAGAIN").count(), 2, "{native}");
+}
+
+/// A mapping has nothing of other files behind its own pages, however long it is made.
+#[test]
+fn a_mapping_has_nothing_of_others() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = r#"
+os.close(opened('secret'))
+n = opened('file'); os.close(opened('secret')); os.close(opened('secret2'))
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+m = libc.mmap(None, ctypes.c_size_t(4096), 1, 2, n, ctypes.c_long(0))
+print(ctypes.string_at(m, 4)); sys.stdout.flush()
+pid = os.fork()
+if pid == 0:
+    more = libc.mremap(ctypes.c_void_p(m), ctypes.c_size_t(4096), ctypes.c_size_t(1 << 20), 1)
+    memory = ctypes.string_at(more, 1 << 20)
+    os._exit(3 if b'secret' in memory or b'hidden' in memory else 0)
+status = os.waitpid(pid, 0)[1]
+print(os.WIFSIGNALED(status) or status == 0, tried(os.open, 'secret', 0))
+"#;
+    let lab = Lab::in_memory();
+    let _ = lab.native("seq 20 > file; echo secret > secret; echo hidden > secret2; chmod 600 secret*; chmod 755 . ..");
+    std::fs::write(lab.dir().join("script"), format!("{BEGINS}{script}")).unwrap();
+    let done = run(&lab, &["--scope", "."], &format!("{PYTHON} ../script; exit $?")).run();
+    assert_eq!(done.expect(0).text(), "b'1\\n2\\n'\nTrue EACCES\n");
 }
 
 /// The content of what one reads is of the transaction's view; that another changed it is found at the commit.
