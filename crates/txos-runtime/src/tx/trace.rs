@@ -47,7 +47,7 @@ impl Marks {
     }
 
     fn add(&mut self, mark: u16) {
-        if self.told[..self.count].contains(&mark) {
+        if self.has_all || self.told[..self.count].contains(&mark) {
             return;
         }
         match self.told.get_mut(self.count) {

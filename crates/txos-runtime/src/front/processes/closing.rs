@@ -1,8 +1,8 @@
 //! Numbers that a process has closed, and that the server closes with its next request.
 //!
-//! Nobody can tell when a stable file is closed that was opened to read, as long as no process has locked anything. So the process closes
-//! its number, writes it down in the window, and goes on. Before the server answers anything else that the process asks, it closes what
-//! is written there; otherwise, within a quarter of a second.
+//! No process of the transaction can tell when a stable file is closed that was opened to read, as long as none has locked anything. So the process
+//! closes its number, writes it down in the window, and goes on. Before the server answers anything else that the process asks, it closes what
+//! is written there; otherwise, within a quarter of a second, which outsiders may notice (leases, unmounting).
 //!
 //! | word of [`wire::closing`] | written by | what |
 //! |---|---|---|
@@ -12,17 +12,17 @@
 //! | [`RING`] and following | process | the last [`ROOM`] of them, in turn |
 #![allow(unsafe_code)] // the words of a window
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use super::link::Link;
-use super::wire::{self, CLOSING_WORDS};
+use super::wire::{self, Ask, CLOSING_WORDS, Request};
 
 const MAY: usize = 0;
 const DONE: usize = 1;
 const COUNT: usize = 2;
 const RING: usize = 4;
-/// How many numbers may wait.
-const ROOM: u32 = (CLOSING_WORDS - RING) as u32;
+/// How many numbers of a process may wait.
+pub(super) const ROOM: u32 = (CLOSING_WORDS - RING) as u32;
 
 /// The place of a number in the ring.
 fn place(count: u32) -> usize {
@@ -49,11 +49,17 @@ impl Link {
             && self.began.is_none()
             && self.is_unlocked();
         let has_room = count.wrapping_sub(done) < ROOM;
-        if is_plain && has_room {
-            words[place(count)].store(number.cast_unsigned(), Ordering::Relaxed);
-            words[COUNT].store(count.wrapping_add(1), Ordering::Release);
+        if !(is_plain && has_room) {
+            return false;
         }
-        is_plain && has_room
+        words[place(count)].store(number.cast_unsigned(), Ordering::Relaxed);
+        words[COUNT].store(count.wrapping_add(1), Ordering::Release);
+        // Either this is seen by who forbids it, or that is seen here.
+        fence(Ordering::SeqCst);
+        if !self.is_unlocked() {
+            self.ask_plainly(&Request::new(Ask::IsMember, 0));
+        }
+        true
     }
 }
 
@@ -64,11 +70,12 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Says whether numbers may be written down in a window.
+    /// Says whether numbers may be written down in a window. Once they may not any more, what was written before is to be taken.
     pub(super) fn allow(window: *mut u8, may: bool) {
         // SAFETY: the window is mapped as long as there is its member.
         let words = unsafe { wire::closing(window) };
         words[MAY].store(may.into(), Ordering::Release);
+        fence(Ordering::SeqCst);
     }
 
     /// What was written down in the window since the last time.

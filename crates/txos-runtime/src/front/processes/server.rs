@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::answers::{self, About, Book, Changes, Question};
-use super::closing::Closing;
+use super::closing::{self, Closing};
 use super::identities::{self, Ids};
 use super::images::{self, Image};
 use super::locks::Locks;
@@ -331,7 +331,10 @@ impl Desk {
             joined: false,
             closing: Closing::default(),
         };
-        Closing::allow(window, self.is_unlocked);
+        // What waits takes up descriptors here.
+        let limit = kernel::descriptor_limit().cast_unsigned() / 8;
+        let has_room = self.members.len() as u64 * u64::from(closing::ROOM) < u64::from(limit);
+        Closing::allow(window, self.is_unlocked && has_room);
         self.members.push(member);
         Ok(Place { space, socket: theirs, window: copy })
     }
@@ -518,8 +521,10 @@ impl Server<'_> {
     }
 
     fn run(&mut self) {
+        const CLOSES_AFTER: Duration = Duration::from_millis(250);
         let mut waiting_since = None;
         let mut said = false;
+        let mut closed = Instant::now();
         loop {
             if let Some(status) = self.ended {
                 if self.desk.members.len() == 1 {
@@ -540,11 +545,12 @@ impl Server<'_> {
                 }
             }
             let ready = self.wait();
-            if ready.is_empty() {
+            if closed.elapsed() >= CLOSES_AFTER {
                 self.close_what_waits();
-                if self.has_lost() {
-                    return;
-                }
+                closed = Instant::now();
+            }
+            if ready.is_empty() && self.has_lost() {
+                return;
             }
             for at in ready.into_iter().rev() {
                 if !self.heed(at) {
