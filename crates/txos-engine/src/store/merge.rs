@@ -412,17 +412,26 @@ impl Both<'_> {
         Ok(tree)
     }
 
-    /// A directory that is in both: overlayfs's note that something in it was copied up, and the later time.
+    /// A directory that is in both: overlayfs's note that something in it was copied up, and the time that one of them has given it,
+    /// or the later one if both have.
     fn merge_dir(&self, path: &[u8], item: &mut Item) {
+        let was = match self.base.get(path) {
+            Some(dir) => Some(dir.mtime),
+            None => below_upper(path).and_then(|path| {
+                let there = stat_at(CWD, &stable(self.ours.0, path), AtFlags::SYMLINK_NOFOLLOW);
+                there.ok().map(|there| there.mtime)
+            }),
+        };
+        let times = [self.ours.1, self.theirs.1].into_iter().filter_map(|tree| tree.get(path));
+        let times = times.filter(|dir| dir.kind() == FileKind::Dir).map(|dir| dir.mtime);
+        let given = times.filter(|mtime| Some(*mtime) != was).max();
+        item.mtime = given.unwrap_or(item.mtime);
         for dir in [self.ours.1, self.theirs.1].into_iter().filter_map(|tree| tree.get(path)) {
             for entry in dir.xattrs.iter().filter(|(name, _)| name.ends_with(b".overlay.impure")) {
                 if !item.xattrs.contains(entry) {
                     item.xattrs.push(entry.clone());
                     item.xattrs.sort();
                 }
-            }
-            if dir.kind() == FileKind::Dir {
-                item.mtime = item.mtime.max(dir.mtime);
             }
         }
     }
