@@ -236,12 +236,9 @@ impl Place<'_> {
         if let Some(counts) = counts {
             keep::tell(app, &tx, &counts);
             let of = self.named;
-            match tx.meta.recorded {
-                true => app.say(format_args!("it is a fork of {of}, and has what {of} had before")),
-                false => app.say(format_args!(
-                    "it is a fork of {of}: `txos merge {of} {id}` adds what it changed to {of}"
-                )),
-            }
+            app.say(format_args!(
+                "it is a fork of {of}: `txos merge {of} {id}` adds what it changed to {of}"
+            ));
         }
         Ok(status)
     }

@@ -57,7 +57,7 @@ fn merge_one(
     // Halfway it would be left to the next process that touches it.
     let signals = Deferred::begin();
     let layers = tx.meta.stack.layers.len();
-    if let Err(error) = tx.merge(&mut other, command) {
+    if let Err(error) = txos_engine::changeset::merge(tx, &mut other, command) {
         let lost = tx.meta.stack.layers.len() < layers;
         return Err(refused(home, tx, &other, error, lost));
     }

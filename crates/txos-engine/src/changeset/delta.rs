@@ -138,6 +138,19 @@ impl What {
     }
 
     /// The versions of stable objects that it is of.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &Version> {
+        let (object, there) = match self {
+            What::Put { base, .. } | What::Link { base, .. } => (None, base.as_ref()),
+            What::Move { source, base, .. } => (Some(source), base.as_ref()),
+            What::Rewrite { base, .. }
+            | What::Remove { base }
+            | What::Data { base, .. }
+            | What::Patch { base, .. }
+            | What::Attrs { base, .. } => (Some(base), None),
+        };
+        object.into_iter().chain(there)
+    }
+
     fn versions_mut(&mut self) -> impl Iterator<Item = &mut Version> {
         let (object, there) = match self {
             What::Put { base, .. } | What::Link { base, .. } => (None, base.as_mut()),

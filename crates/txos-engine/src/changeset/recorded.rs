@@ -75,7 +75,7 @@ pub fn record(tx: &mut Transaction, deltas: &[Delta], flush: bool) -> Result<()>
 }
 
 /// The file, with these deltas.
-fn sealed(deltas: &[Delta]) -> Result<Vec<u8>> {
+pub(super) fn sealed(deltas: &[Delta]) -> Result<Vec<u8>> {
     let body = postcard::to_stdvec(deltas)
         .map_err(|e| Error::io("encoding", NAME, std::io::Error::other(e)))?;
     Ok(codec::seal(MAGIC, FORMAT, &body))

@@ -137,7 +137,7 @@ impl Transaction {
     }
 
     /// Makes the savepoint of where the transaction is, if there is none. Gives its number.
-    pub(super) fn save_here(&mut self) -> Result<u32> {
+    pub(crate) fn save_here(&mut self) -> Result<u32> {
         let flush = self.meta.durable;
         let _rights = crate::sys_owner::rights();
         self.meta.begin_stack();

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 
-use super::before::{flush_dir, make_dir_once, open, reads_of};
+use super::before::{deltas_of, flush_dir, make_dir_once, open, reads_of};
 use super::savepoint::{self, Content, Item, Manifest, Tree};
 use super::stack::{Command, StackLayer};
 use super::{Layer, Transaction};
@@ -58,13 +58,13 @@ struct Both<'a> {
 
 /// What one side changed of the stable tree, or of what both began with.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(crate) struct Changed {
     /// Each path; whether what is below it is elsewhere, or gone, with it.
-    pub(super) paths: HashMap<Vec<u8>, bool>,
+    pub(crate) paths: HashMap<Vec<u8>, bool>,
     /// Directories in which a name came or went.
-    pub(super) listings: HashSet<Vec<u8>>,
+    pub(crate) listings: HashSet<Vec<u8>>,
     /// Stable objects with several names.
-    objects: HashSet<FileId>,
+    pub(crate) objects: HashSet<FileId>,
 }
 
 impl Transaction {
@@ -74,10 +74,8 @@ impl Transaction {
     /// # Errors
     /// [`Error::Conflict`] with what is in the way, [`Error::WrongState`] if the two can't be compared: both are as
     /// they were. [`Error::Io`] with the step: as after [`Transaction::go_to`].
-    pub fn merge(&mut self, other: &mut Transaction, command: Command) -> Result<()> {
+    pub(crate) fn merge(&mut self, other: &mut Transaction, command: Command) -> Result<()> {
         let base = self.common_savepoint(other)?;
-        self.check_has_overlay()?;
-        other.check_has_overlay()?;
         let (here, there) = (self.save_here()?, other.save_here()?);
         // What was saved stays: the next command needs it.
         self.save(self.meta.durable)?;
@@ -125,29 +123,54 @@ impl Transaction {
                 });
             }
         }
-        let seen = changed_there.seen_by(&reads, self.id(), other.id());
-        let seen_there = changed.seen_by(&their_reads, other.id(), self.id());
+        self.absorb(&mut reads, other, &their_reads, [&changed, &changed_there], conflicts)?;
+        let number = self.make_room(here)?;
+        let mut trees = Vec::new();
+        {
+            let _rights = crate::sys_owner::rights();
+            for (index, picked) in picked.iter().enumerate() {
+                trees.push(match picked {
+                    Some((both, sides)) => both.merged(sides, number, self.meta.durable)?,
+                    None => ours.trees.get(index).cloned().unwrap_or_default(),
+                });
+            }
+        }
+        let sum = Sum { copies: Manifest { trees }, reads, deltas: None };
+        self.go_to_merged(number, other, &sum, command)
+    }
+
+    /// Adds what another one has read to what this one has. `changed`: what this one changes, and what the other one does.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] with these conflicts, and with what is in the way of one after the other.
+    pub(crate) fn absorb(
+        &self,
+        reads: &mut ReadSet,
+        other: &Transaction,
+        their_reads: &ReadSet,
+        [changed, changed_there]: [&Changed; 2],
+        mut conflicts: Vec<Conflict>,
+    ) -> Result<()> {
+        let seen = changed_there.seen_by(reads, self.id(), other.id());
+        let seen_there = changed.seen_by(their_reads, other.id(), self.id());
         if !seen.is_empty() && !seen_there.is_empty() {
             conflicts.extend(seen_there.into_iter().chain(seen));
         }
-        if let Err(paths) = reads.absorb(&their_reads) {
+        if let Err(paths) = reads.absorb(their_reads) {
             conflicts
                 .extend(paths.iter().map(|path| conflict(path, ConflictKind::SeenDifferently)));
         }
-        if !conflicts.is_empty() {
-            conflicts.sort_by(|a, b| a.path.cmp(&b.path));
-            conflicts.dedup_by(|a, b| a.path == b.path);
-            conflicts.truncate(CONFLICTS_MAX);
-            return Err(Error::Conflict(conflicts));
+        if conflicts.is_empty() {
+            return Ok(());
         }
-        let at = self.save_merged(here, &picked, &ours, &reads, command)?;
-        // What nobody observed must not have changed since either began.
-        self.meta.begun = self.meta.begun.min(other.meta.begun);
-        self.go_to(at)
+        conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+        conflicts.dedup_by(|a, b| a.path == b.path);
+        conflicts.truncate(CONFLICTS_MAX);
+        Err(Error::Conflict(conflicts))
     }
 
     /// The savepoint that the other transaction is a fork of; none if they have nothing in common.
-    fn common_savepoint(&self, other: &Transaction) -> Result<Option<u32>> {
+    pub(crate) fn common_savepoint(&self, other: &Transaction) -> Result<Option<u32>> {
         let Some(fork) = other.meta.fork.as_ref().filter(|fork| fork.of == self.id()) else {
             return Ok(None);
         };
@@ -168,36 +191,39 @@ impl Transaction {
         })
     }
 
-    /// Makes the savepoint of what was picked, and its layer, which is not in force yet. Gives its number.
-    fn save_merged(
-        &mut self,
-        here: u32,
-        picked: &[Option<(Both<'_>, Sides)>],
-        ours: &Manifest,
-        reads: &ReadSet,
-        command: Command,
-    ) -> Result<u32> {
-        let (flush, number) = (self.meta.durable, here + 1);
+    /// Has savepoint `here` be the last one: what could be redone can't be any more, and its savepoint makes room. Gives the
+    /// number of the next.
+    pub(crate) fn make_room(&mut self, here: u32) -> Result<u32> {
         let _rights = crate::sys_owner::rights();
-        // What could be redone can't be any more; its savepoint makes room.
         let undone = self.meta.stack.layers.split_off(here as usize);
-        if let Err(error) = self.save(flush) {
+        if let Err(error) = self.save(self.meta.durable) {
             self.meta.stack.layers.extend(undone);
             return Err(error);
         }
         self.discard_unnamed()?;
-        let mut trees = Vec::new();
-        for (index, picked) in picked.iter().enumerate() {
-            trees.push(match picked {
-                Some((both, sides)) => both.merged(sides, number, flush)?,
-                None => ours.trees.get(index).cloned().unwrap_or_default(),
-            });
-        }
-        self.save_manifest(number, &Manifest { trees }, flush)?;
-        let saved = self.dir().join("saved");
-        super::replace_file(&reads_of(&saved, number), &reads.to_bytes()?, flush)?;
-        if flush {
-            flush_dir(&saved)?;
+        Ok(here + 1)
+    }
+
+    /// Makes the savepoint of what was merged, and its layer, and goes to it.
+    pub(crate) fn go_to_merged(
+        &mut self,
+        number: u32,
+        other: &Transaction,
+        sum: &Sum,
+        command: Command,
+    ) -> Result<()> {
+        let flush = self.meta.durable;
+        {
+            let _rights = crate::sys_owner::rights();
+            self.save_manifest(number, &sum.copies, flush)?;
+            let saved = self.dir().join("saved");
+            super::replace_file(&reads_of(&saved, number), &sum.reads.to_bytes()?, flush)?;
+            if let Some(deltas) = &sum.deltas {
+                super::replace_file(&deltas_of(&saved, number), deltas, flush)?;
+            }
+            if flush {
+                flush_dir(&saved)?;
+            }
         }
         self.meta.stack.layers.push(StackLayer {
             command: command.words,
@@ -211,7 +237,87 @@ impl Transaction {
             counts: None,
             saved: true,
         });
-        Ok(number)
+        // What nobody observed must not have changed since either began.
+        self.meta.begun = self.meta.begun.min(other.meta.begun);
+        self.go_to(number)
+    }
+}
+
+/// What two transactions are together.
+pub(crate) struct Sum {
+    /// The private copies.
+    pub copies: Manifest,
+    /// What either has read.
+    pub reads: ReadSet,
+    /// The file of the recorded changes, if they are recorded.
+    pub deltas: Option<Vec<u8>>,
+}
+
+/// Content of another transaction's savepoint, on its way to one of ours.
+pub(crate) struct Import<'a> {
+    layer: &'a Layer,
+    number: u32,
+    flush: bool,
+    copied: HashMap<PathBuf, Content>,
+}
+
+impl<'a> Import<'a> {
+    /// To savepoint `number` of a layer; with `flush`, durably.
+    pub(crate) fn new(layer: &'a Layer, number: u32, flush: bool) -> Self {
+        Import { layer, number, flush, copied: HashMap::new() }
+    }
+
+    /// An entry of the other one's layer `from`, as an entry of ours.
+    pub(crate) fn take(&mut self, from: &Layer, item: &Item) -> Result<Item> {
+        let mut item = item.clone();
+        let Some(saved) = savepoint::saved_content(from, &item) else { return Ok(item) };
+        if let Some(content) = self.copied.get(&saved) {
+            item.content = content.clone();
+            return Ok(item);
+        }
+        let to = self.dir();
+        let _ = make_dir_once(&to)?;
+        let next = u32::try_from(self.copied.len()).unwrap_or(u32::MAX);
+        copy(&saved, &to.join(next.to_string()), self.flush)?;
+        item.content = Content::Saved { savepoint: self.number, number: next };
+        self.copied.insert(saved, item.content.clone());
+        Ok(item)
+    }
+
+    fn dir(&self) -> PathBuf {
+        savepoint::place(self.layer).join(self.number.to_string())
+    }
+
+    /// All of it is there.
+    pub(crate) fn end(self) -> Result<()> {
+        if !self.flush || self.copied.is_empty() {
+            return Ok(());
+        }
+        flush_dir(&self.dir())?;
+        flush_dir(&savepoint::place(self.layer))
+    }
+}
+
+/// Whether two entries are the same in everything but when they were made. `in_time`: also directories have the same time.
+pub(crate) fn are_alike(
+    (a, of_a): (&Item, &Layer),
+    (b, of_b): (&Item, &Layer),
+    in_time: bool,
+) -> Result<bool> {
+    if (a.mode, a.uid, a.gid, a.rdev) != (b.mode, b.uid, b.gid, b.rdev) || lasting(a) != lasting(b)
+    {
+        return Ok(false);
+    }
+    if a.kind() == FileKind::Dir {
+        return Ok(!in_time || a.mtime == b.mtime);
+    }
+    if (a.size, a.mtime) != (b.size, b.mtime) {
+        return Ok(false);
+    }
+    match (savepoint::saved_content(of_a, a), savepoint::saved_content(of_b, b)) {
+        (Some(one), Some(two)) => Ok(one == two || same_bytes(&one, &two)?),
+        (None, None) => Ok(a.content == b.content),
+        _ => Ok(false),
     }
 }
 
@@ -307,22 +413,7 @@ impl Both<'_> {
         if a.is_whiteout() && b.is_whiteout() {
             return Ok(true);
         }
-        if (a.mode, a.uid, a.gid, a.rdev) != (b.mode, b.uid, b.gid, b.rdev)
-            || lasting(a) != lasting(b)
-        {
-            return Ok(false);
-        }
-        if a.kind() == FileKind::Dir {
-            return Ok(true);
-        }
-        if (a.size, a.mtime) != (b.size, b.mtime) {
-            return Ok(false);
-        }
-        match (savepoint::saved_content(of_a, a), savepoint::saved_content(of_b, b)) {
-            (Some(one), Some(two)) => Ok(one == two || same_bytes(&one, &two)?),
-            (None, None) => Ok(a.content == b.content),
-            _ => Ok(false),
-        }
+        are_alike((a, of_a), (b, of_b), false)
     }
 
     /// All names of an object come from one side.
@@ -378,37 +469,20 @@ impl Both<'_> {
 
     /// The entries that were picked, with the content of those of the other side copied to savepoint `number`.
     fn merged(&self, sides: &Sides, number: u32, flush: bool) -> Result<Tree> {
-        let layer = self.ours.0;
-        let place = savepoint::place(layer);
-        let to = place.join(number.to_string());
-        let (mut tree, mut copied) = (Tree::new(), HashMap::<PathBuf, Content>::new());
+        let mut import = Import::new(self.ours.0, number, flush);
+        let mut tree = Tree::new();
         for (path, side) in sides {
-            let Some(mut item) = self.tree(*side).get(path).cloned() else { continue };
+            let Some(item) = self.tree(*side).get(path) else { continue };
+            let mut item = match side {
+                Side::Theirs => import.take(self.theirs.0, item)?,
+                Side::Ours | Side::Either => item.clone(),
+            };
             if item.kind() == FileKind::Dir {
                 self.merge_dir(path, &mut item);
             }
-            if *side == Side::Theirs
-                && let Some(from) = savepoint::saved_content(self.theirs.0, &item)
-            {
-                let next = u32::try_from(copied.len()).unwrap_or(u32::MAX);
-                item.content = match copied.get(&from) {
-                    Some(content) => content.clone(),
-                    None => {
-                        let _ = make_dir_once(&to)?;
-                        let name = to.join(next.to_string());
-                        copy(&from, &name, flush)?;
-                        let content = Content::Saved { savepoint: number, number: next };
-                        copied.insert(from, content.clone());
-                        content
-                    }
-                };
-            }
             tree.insert(path.clone(), item);
         }
-        if flush && !copied.is_empty() {
-            flush_dir(&to)?;
-            flush_dir(&place)?;
-        }
+        import.end()?;
         Ok(tree)
     }
 
@@ -471,7 +545,7 @@ impl Changed {
     }
 
     /// What of these changes `reader` has seen as it was before.
-    pub(super) fn seen_by(&self, reads: &ReadSet, reader: TxId, writer: TxId) -> Vec<Conflict> {
+    pub(crate) fn seen_by(&self, reads: &ReadSet, reader: TxId, writer: TxId) -> Vec<Conflict> {
         let is_seen = |path: &[u8], outcome: Outcome, facets: Facets| {
             let (id, is_dir) = match outcome {
                 Outcome::Present(v) => (Some(v.id), v.kind() == FileKind::Dir),
@@ -494,7 +568,7 @@ impl Changed {
     }
 }
 
-pub(super) fn conflict(path: &[u8], what: ConflictKind) -> Conflict {
+pub(crate) fn conflict(path: &[u8], what: ConflictKind) -> Conflict {
     Conflict { path: from_bytes(path), what, when: None }
 }
 

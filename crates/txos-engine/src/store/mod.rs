@@ -48,6 +48,7 @@ pub use fork::Fork;
 pub(crate) use home::check_trusted;
 pub use home::{CommitLock, Home};
 pub use inside::{Handover, Inside, InsideRecord};
+pub(crate) use merge::{Changed, Import, Sum, are_alike, conflict as merge_conflict};
 pub use meta::{LayerMeta, Meta, State};
 pub(crate) use savepoint::{
     Content, Item, Manifest, Tree, attributes as set_attributes, look as look_at_entries,

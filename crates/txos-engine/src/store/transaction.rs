@@ -466,23 +466,6 @@ impl Transaction {
         &self.dir
     }
 
-    /// That its private copies are an overlay's, which can be merged with another's.
-    ///
-    /// # Errors
-    /// [`Error::WrongState`] if its commands ran in the library's view.
-    pub(crate) fn check_has_overlay(&self) -> Result<()> {
-        if !self.meta.recorded {
-            return Ok(());
-        }
-        Err(Error::WrongState {
-            id: self.id(),
-            state: "kept from the library's view (--view library)".into(),
-            advice: "such a transaction can't be merged with another one: run the commands of the one in the other \
-                     (`txos exec`), or commit one after the other."
-                .into(),
-        })
-    }
-
     /// Where its layers are.
     #[must_use]
     pub fn layers(&self) -> Vec<Layer> {

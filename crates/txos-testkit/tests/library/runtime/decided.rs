@@ -156,10 +156,6 @@ fn what_needs_an_overlay_is_refused_by_name() {
     let id = keep(&lab, "echo n > new");
     let hide = ["exec", &id, "--hide", "/x", "--", "true"];
     let _ = lab.txos(hide).run().expect(125).says("can't hold --hide").says("stays pending");
-    let fork = ["exec", "-q", "--fork", &id, "--", "touch", "forked"];
-    let fork = lab.txos(fork).run().expect(0).stderr.trim().to_owned();
-    let _ = lab.txos(["merge", &id, &fork]).run().expect(125).says("library's view");
-    let _ = lab.txos(["abort", &fork]).run().expect(0);
     let _ = lab.txos(["abort", &id]).run().expect(0);
     let tree = lab.tree().to_str().unwrap();
     for (option, value) in [("--hide", tree), ("--memory", "1G"), ("--keep-inode", "**/x")] {
