@@ -46,8 +46,11 @@ pub enum News {
         /// Why.
         errno: i32,
     },
-    /// The command was stopped by a signal.
-    Stopped,
+    /// The command was stopped.
+    Stopped {
+        /// The signal.
+        by: i32,
+    },
     /// The command ended, with this wait status.
     Exited {
         /// As `waitpid(2)` gave it.

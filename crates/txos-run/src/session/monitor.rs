@@ -429,7 +429,7 @@ impl Monitor<'_> {
                 });
             }
             News::NotExecuted { errno } => self.not_executed = Some(errno),
-            News::Stopped => self.stop_too()?,
+            News::Stopped { by } => self.stop_too(by)?,
             News::Exited { status } => {
                 self.status = Some(status);
                 self.exited_at = Some(Instant::now());
@@ -518,8 +518,15 @@ impl Monitor<'_> {
         }
     }
 
-    /// The command was stopped: so are we, until the shell lets us go on.
-    fn stop_too(&self) -> Result<()> {
+    /// The command was stopped: so are we, until the shell lets us go on. Who stops it alone, by SIGSTOP, continues it alone; and where
+    /// no shell would let us go on, Ctrl-Z stops nobody.
+    fn stop_too(&self, by: i32) -> Result<()> {
+        if by == libc::SIGSTOP {
+            return Ok(());
+        }
+        if by == libc::SIGTSTP && signals::is_orphaned() {
+            return self.order(&Order::Continue);
+        }
         if let Some(asker) = &self.options.given {
             asker.stopped();
             return Ok(());

@@ -170,11 +170,12 @@ impl Reaper {
                     if pid != command || !*running {
                         continue;
                     }
-                    let news = if status.stopped() {
-                        News::Stopped
-                    } else {
-                        *running = false;
-                        News::Exited { status: status.as_raw() }
+                    let news = match status.stopping_signal() {
+                        Some(by) => News::Stopped { by },
+                        None => {
+                            *running = false;
+                            News::Exited { status: status.as_raw() }
+                        }
                     };
                     let _ = self.channel.send(&news);
                 }

@@ -12,7 +12,7 @@ use txos_engine::object::FileKind;
 
 use super::content::Data;
 use super::files::Descriptor;
-use super::node::{Fold, Id};
+use super::node::{Fold, Id, held};
 use super::{Tx, kernel};
 
 /// How many marks there are. Objects whose numbers differ by a multiple of it share one; names share them as their hashes do.
@@ -113,14 +113,17 @@ impl Tx {
         (is_file && self.is_as_noted(id)).then_some((id, marks))
     }
 
-    /// The file that is open at a number to be read, if its whole content can be told once for all who read it.
+    /// The file that is open at a number to be read, if its content can be told once for all who read it: it was read before, so the
+    /// read set has it.
     #[must_use]
     pub fn imageable(&self, number: i32, largest: u64) -> Option<Id> {
         let (id, _) = self.object_at(number)?;
-        let stat = &self.tree.nodes[id].stat;
+        let node = &self.tree.nodes[id];
+        let stat = &node.stat;
+        let was_read = node.held & held::DATA != 0;
         // One with holes tells where they are, and one of several names by which it was opened.
         let is_plain = stat.blocks.saturating_mul(512) >= stat.size && stat.nlink == 1;
-        ((1..=largest).contains(&stat.size) && is_plain).then_some(id)
+        ((1..=largest).contains(&stat.size) && is_plain && was_read).then_some(id)
     }
 
     /// The content of that file, which is noted as read. `None`: it can't be read, or has another size by now.

@@ -1,8 +1,11 @@
 //! What others named or wrote does nothing to a terminal: names, contents and targets of links, at a
-//! decision and wherever they are shown.
+//! decision and wherever they are shown. And who stops a command from outside continues it.
 
-use txos_testkit::Lab;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 use txos_testkit::pty::Pty;
+use txos_testkit::{Lab, Rendezvous};
 
 /// A title, a cleared screen, a bell, a return to the start of the line, a C1 byte, and no UTF-8 at all.
 const HOSTILE: &str = r"x\033]0;title\007\033[2J\r\302\2332J\377";
@@ -141,4 +144,77 @@ fn a_patch_in_a_pipe_is_exact() {
     let patch = lab.txos(["diff", "@"]).run().expect(0).stdout;
     let expected = b"+x\x1b]0;title\x07\x1b[2J\r\xc2\x9b2J\xff\n";
     assert!(patch.windows(expected.len()).any(|w| w == expected));
+}
+
+/// Whether a process is stopped, or stops within some time.
+fn is_stopped(pid: Pid, within: Duration) -> bool {
+    let start = Instant::now();
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T'));
+        if state == Some(true) || start.elapsed() > within {
+            return state == Some(true);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The shell among a process's descendants.
+fn shell_of(pid: Pid) -> Pid {
+    let read = |pid: Pid, of: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/{of}")).unwrap_or_default()
+    };
+    let mut left = vec![pid];
+    while let Some(pid) = left.pop() {
+        if read(pid, "comm").trim() == "sh" {
+            return pid;
+        }
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        for task in tasks.map(|task| task.unwrap().file_name().into_string().unwrap()) {
+            let children = read(pid, &format!("task/{task}/children"));
+            let numbers = children.split_whitespace().filter_map(|n| n.parse().ok());
+            left.extend(numbers.filter_map(Pid::from_raw));
+        }
+    }
+    panic!("no shell below {pid}");
+}
+
+/// Who stops the command alone continues it alone: `txos` does not stop with it.
+#[test]
+fn a_command_that_is_stopped_alone_goes_on() {
+    for options in [&["--view", "overlay"][..], &["--view", "library", "--retry", "1"]] {
+        let lab = Lab::in_memory();
+        let mut met = Rendezvous::new();
+        let script = "echo >&8; read _ <&9; echo 1 > a";
+        let running = lab.script(options, script).meeting(&mut met).start();
+        assert!(met.arrived());
+        let command = shell_of(running.pid());
+        kill_process(command, Signal::STOP).unwrap();
+        assert!(is_stopped(command, Duration::from_secs(10)), "{options:?}");
+        assert!(!is_stopped(running.pid(), Duration::from_millis(300)), "{options:?}");
+        kill_process(command, Signal::CONT).unwrap();
+        met.go();
+        let _ = running.wait().expect(0);
+        assert_eq!(lab.read("a"), "1\n", "{options:?}");
+    }
+}
+
+/// Where no shell could continue `txos`, Ctrl-Z stops nobody, as natively.
+#[test]
+fn the_leader_of_a_session_is_not_stopped_by_its_terminal() {
+    for view in ["overlay", "library"] {
+        let lab = Lab::in_memory();
+        let mut met = Rendezvous::new();
+        let (mut pty, inner) = Pty::open(80, 24);
+        let script = "echo 1 > a; echo >&8; read _ <&9; echo 2 > a";
+        let running =
+            lab.script(&["--view", view], script).meeting(&mut met).terminal(inner).start();
+        assert!(met.arrived());
+        pty.type_in("\x1a");
+        assert!(!is_stopped(running.pid(), Duration::from_millis(300)), "{view}");
+        met.go();
+        let _ = pty.rest();
+        let _ = running.wait().expect(0);
+        assert_eq!(lab.read("a"), "2\n", "{view}");
+    }
 }

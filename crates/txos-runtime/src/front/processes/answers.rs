@@ -385,14 +385,10 @@ pub struct Book {
 /// What the server knows of images.
 #[derive(Debug, Default)]
 struct Images {
-    /// `None`: the file was opened once.
-    of: Map<Id, Option<Image>>,
+    of: Map<Id, Image>,
     /// The first byte that is free.
     next: usize,
 }
-
-/// Of how many files it is known whether they were opened before.
-const OPENED_MAX: usize = 1 << 16;
 
 impl Book {
     /// Of a table that is still empty.
@@ -418,23 +414,19 @@ impl Book {
 
     /// The image of a file that a process has opened, if there is one that still holds.
     pub fn image(&self, id: Id) -> Option<Image> {
-        let image = self.images.of.get(&id).copied().flatten()?;
+        let image = self.images.of.get(&id).copied()?;
         let marks = image.marks();
         self.table.holds(marks.told()?, image.moment).then_some(image)
     }
 
-    /// Whether a file was opened before, of which there is no image: one is worth making.
-    pub fn opens_again(&mut self, id: Id) -> bool {
-        let known = &mut self.images.of;
-        if known.len() >= OPENED_MAX {
-            known.retain(|_, image| image.is_some());
-        }
-        known.insert(id, known.get(&id).copied().flatten()).is_some()
+    /// Whether there is room for an image of so many bytes.
+    pub fn has_room(&self, size: u64) -> bool {
+        (self.images.next as u64).saturating_add(size) <= IMAGES as u64
     }
 
     /// Puts a file's content behind the table. `None`: there is no room.
     pub fn add_image(&mut self, id: Id, content: &[u8]) -> Option<Image> {
-        let before = self.images.of.get(&id).copied().flatten();
+        let before = self.images.of.get(&id).copied();
         let is_same = |image: &Image| {
             let bytes = self.table.image(image.place, image.size as usize);
             bytes.is_some_and(|bytes| bytes == content)
@@ -445,7 +437,7 @@ impl Book {
         };
         let (object, size) = (u32::try_from(id).ok()?, content.len() as u64);
         let image = Image { object, place, size, moment: self.moment };
-        self.images.of.insert(id, Some(image));
+        self.images.of.insert(id, image);
         Some(image)
     }
 
@@ -467,7 +459,7 @@ impl Book {
 
     /// Whether an object has, or had, an image.
     pub fn had_image(&self, id: Id) -> bool {
-        self.images.of.get(&id).is_some_and(Option::is_some)
+        self.images.of.contains_key(&id)
     }
 
     /// Writes an answer down, unless it rests on too much.

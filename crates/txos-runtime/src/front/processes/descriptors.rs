@@ -67,6 +67,7 @@ pub fn duplicate(link: &mut Link, number: i32, least: i32, cloexec: bool) -> Sys
     if !(0..kernel::descriptor_limit()).contains(&least) {
         return Err(Errno::INVAL);
     }
+    link.hand_over(number)?;
     let carrier = link.carrier(number);
     let new = kernel::duplicate(carrier, least, cloexec)?;
     stand_for(link, number, new, cloexec)
@@ -110,6 +111,7 @@ pub fn duplicate_to(link: &mut Link, call: &Call, cloexec: bool) -> Sys<i64> {
     if !(0..kernel::descriptor_limit()).contains(&target) {
         return Err(Errno::BADF);
     }
+    [number, target].into_iter().try_for_each(|number| link.hand_over(number))?;
     if link.is_lent(target) {
         link.settle_loans();
         link.lent.remove(target);

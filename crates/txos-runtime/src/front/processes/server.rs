@@ -1060,8 +1060,11 @@ impl Server<'_> {
         let (true, 0, Some(number)) = (has_image, member.who, number) else {
             return Err(Errno::PERM);
         };
-        tx.exchange(&mut member.own);
         let (flags, offset) = (request.words[1] as i32, request.words[2]);
+        if !images::may_open(flags) {
+            return Err(Errno::PERM);
+        }
+        tx.exchange(&mut member.own);
         let opened = tx.open_for(id, flags, member.space + number, offset);
         tx.exchange(&mut member.own);
         opened.map(|()| Answered::of(0))
@@ -1449,7 +1452,7 @@ impl Beside {
     }
 }
 
-/// The image of what is open at a number: made, if it was opened before.
+/// The image of what is open at a number: made, if it was read before.
 fn image(book: &mut Book, tx: &mut Tx, number: i32, flags: i32) -> Option<Image> {
     let has_room = kernel::descriptor_limit() >= images::LEAST_DESCRIPTORS;
     let id = tx.imageable(number, images::LARGEST);
@@ -1457,7 +1460,7 @@ fn image(book: &mut Book, tx: &mut Tx, number: i32, flags: i32) -> Option<Image>
     if let Some(image) = book.image(id) {
         return Some(image);
     }
-    let content = book.opens_again(id).then(|| tx.content_of(number)).flatten()?;
+    let content = book.has_room(images::LARGEST).then(|| tx.content_of(number)).flatten()?;
     book.add_image(id, &content)
 }
 
