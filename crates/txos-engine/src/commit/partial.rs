@@ -110,7 +110,15 @@ pub(super) fn select(
     let times: Vec<Change> = times.filter_map(only_time).collect();
     if part.is_empty() {
         let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
-        return Err(unsupported(path, "is not changed by the transaction"));
+        let leaves = |c: &Change| {
+            matches!(&c.action, Action::Move { from, .. } if
+                absolute(&Change { path: from.clone(), ..c.clone() }).is_some_and(|at| at == path))
+        };
+        let problem = match changes.changes.iter().any(leaves) {
+            true => "was moved, which can't be committed apart from the rest",
+            false => "is not changed by the transaction",
+        };
+        return Err(unsupported(path, problem));
     }
     if rest == 0 {
         return Ok(None);
@@ -129,7 +137,7 @@ fn goes_alone(changes: &ChangeSet, layers: &[Layer], change: &Change, path: &[u8
     if matches!(change.action, Action::Move { .. } | Action::Link { .. }) {
         return Err(unsupported(
             path,
-            "is a moved directory or a new link, which can't be committed apart from the \
+            "was moved there or is a new link, which can't be committed apart from the \
              rest",
         ));
     }

@@ -1,14 +1,14 @@
 //! Small stable files that processes open and read by themselves.
 //!
-//! A build opens the same headers, and every program the same files of its language, again and again. When a process opens such a file
-//! for the second time, the server puts its content, an *image*, behind the table of answers ([`super::answers`]). From then on
+//! A build opens the same headers, and every program the same files of its language, again and again. When such a file is opened that was read
+//! before, the server puts its content, an *image*, behind the table of answers ([`super::answers`]). From then on
 //! the table's answer to who opens it is where the image is, and no message is sent: the number has a placeholder, as all numbers of the transaction
 //! have, and offset and content are the process's own.
 //!
 //! - An image counts as long as the mark of its file has not moved: whoever opens the file to write moves it before anything is written.
 //! - What needs more than reading, seeking, mapping and closing is the server's: it opens the file for the number then, with its
 //!   offset ([`Link::hand_over`]). So it does before anything has the number as well: a child, another program, a second number.
-//! - The file is noted in the read set, with its content, when the image is made.
+//! - The read set has had the content since it was read: an image is made of nothing else.
 #![allow(unsafe_code)] // the images, the program's memory
 
 use std::collections::BTreeMap;

@@ -85,7 +85,7 @@ fn what_makes_no_sense_is_refused() {
         require_some!(Scene::new(), "only root can become others; and the attacks are for x86-64");
     scene.gets(
         "nonsense",
-        "end: EINVAL\nno such thing: EINVAL\nno such call: ENOSYS\nany fcntl: ENOSYS\nany ioctl: ENOSYS\n\
+        "end: EINVAL\nno such thing: EINVAL\nno such call: ENOSYS\nany image: EPERM\nany fcntl: ENOSYS\nany ioctl: ENOSYS\n\
          endless path: EFAULT\nstill there: done\nsecret: EACCES",
     );
     scene.gets(

@@ -182,6 +182,28 @@ print(os.WIFSIGNALED(status) or status == 0, tried(os.open, 'secret', 0))
     assert_eq!(done.expect(0).text(), "b'1\\n2\\n'\nTrue EACCES\n");
 }
 
+/// What was closed, and the server closes later, takes no descriptor from anybody.
+#[test]
+fn closed_files_take_no_room() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let script = r#"
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+ready, wait = os.pipe(), os.pipe()
+for _ in range(7):
+    if os.fork() == 0:
+        all = [os.open(f'big{n}', os.O_RDONLY) for n in range(30)]
+        [os.close(n) for n in all]
+        os.write(ready[1], b'x'); os.close(wait[1]); os.read(wait[0], 1); os._exit(0)
+for _ in range(7): os.read(ready[0], 1)
+all = [os.open(f'big{n % 30}', os.O_RDONLY) for n in range(60)]
+print(len(all)); os.close(wait[1])
+"#;
+    let prepare = "for n in $(seq 0 29); do head -c 100000 /dev/zero > big$n; done";
+    let [native, inside] = both(prepare, &format!("{BEGINS}{script}"));
+    assert_eq!(inside, native);
+}
+
 /// The content of what one reads is of the transaction's view; that another changed it is found at the commit.
 #[test]
 fn what_outsiders_change_is_a_conflict_and_not_seen() {

@@ -637,7 +637,7 @@ fn a_part_is_committed_and_the_rest_stays() {
         assert_eq!((lab.read("d/a"), lab.read("d/b")), ("new\n".into(), "d/b\n".into()));
         assert_eq!((lab.read("l2"), lab.read("n/1")), ("l\nl\n".into(), "1\n".into()));
         assert!(!lab.path("d/gone").exists() && lab.path("e/m").exists());
-        let refused = commit(&["e/m2"], 125).says("is a moved directory or a new link");
+        let refused = commit(&["e/m2"], 125).says("was moved there or is a new link");
         let _ = refused.says("stays pending");
         let _ = commit(&["d/a"], 125).says("is not changed by the transaction");
         // The next command goes on with the rest, and what was committed is there for it.

@@ -18,7 +18,7 @@
 #define SPACE (1 << 20)
 #define PLACE 256
 
-enum ask { CALL = 1, MAP, PROGRAM, CHILD, HERE, BECOMES, END, LIVE, OUTPUT, FAIL, IS_MEMBER, ABORT, SIGNAL = 17, GROUP };
+enum ask { CALL = 1, MAP, PROGRAM, CHILD, HERE, BECOMES, END, LIVE, OUTPUT, FAIL, IS_MEMBER, ABORT, SIGNAL = 17, GROUP, REOPEN = 21 };
 enum how { DONE = 1, WITH_DESCRIPTORS, YOURSELF, ELSEWHERE, LATER, OVER };
 
 struct request {
@@ -268,6 +268,9 @@ static void nonsense(void)
     told("end", ask(request(END, 0, 0, 0, 0, 0, 0)).answer);
     told("no such thing", ask(request(77, 0, 0, 0, 0, 0, 0)).answer);
     told("no such call", ask(request(CALL, 9999, 1, 2, 3, 4, 5)).answer);
+    struct request image = request(REOPEN, 0, 3, O_RDONLY, 0, 0, 0);
+    image.chosen = 9;
+    told("any image", ask(image).answer);
     told("any fcntl", ask(request(CALL, SYS_fcntl, 0, 16, 64, 0, 0)).answer);
     told("any ioctl", ask(request(CALL, SYS_ioctl, 0, 0x5413, 64, 0, 0)).answer);
     memset(window + PLACE, 'x', WINDOW - PLACE);
