@@ -258,11 +258,18 @@ fn all_others_wait() {
     let listen = program("signalled", Linked::Natively).display().to_string();
     let txos = txos_testkit::binary::txos().display().to_string();
     for (options, end, status, got) in [("", "exit 3", 3, false), ("--strict", "exit 0", 0, true)] {
+        // It is sent when the command has ended, which is not to get it.
+        let comes = if got {
+            format!("until grep -q '^{} ' ../heard; do sleep .01; done", libc::SIGUSR1)
+        } else {
+            ":".into()
+        };
         // None but these can be reached from the namespace of the first.
         let script = format!(
             "test $$ = 1 || exit 9; trap '' USR1; cd {}; {listen} listen > ../heard & 
              until grep -q ready ../heard; do sleep .01; done
              {txos} run --view library {options} -- bash -c 'trap \"echo hit >&2\" USR1; kill -USR1 -1; {end}'; echo $?
+             {comes}
              {listen} queue $! 999999 999999; until grep -q ' 999999$' ../heard; do sleep .01; done; cat ../heard",
             lab.tree().display()
         );
