@@ -408,8 +408,6 @@ impl Watch {
     fn look_at_child(&mut self) -> Result<()> {
         let how = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         match rustix::process::waitpid(Some(self.pid), how) {
-            // Who stops it alone continues it alone.
-            Ok(Some((_, status))) if status.stopping_signal() == Some(libc::SIGSTOP) => {}
             Ok(Some((_, status))) if status.stopped() => {
                 rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
                     .step("stopping with the command")?;

@@ -518,12 +518,9 @@ impl Monitor<'_> {
         }
     }
 
-    /// The command was stopped: so are we, until the shell lets us go on. Who stops it alone, by SIGSTOP, continues it alone; and where
-    /// no shell would let us go on, Ctrl-Z stops nobody.
+    /// The command was stopped: so are we, until the shell lets us go on, or somebody the command. Where no shell would let us go on, Ctrl-Z
+    /// stops nobody.
     fn stop_too(&self, by: i32) -> Result<()> {
-        if by == libc::SIGSTOP {
-            return Ok(());
-        }
         if by == libc::SIGTSTP && signals::is_orphaned() {
             return self.order(&Order::Continue);
         }

@@ -163,11 +163,18 @@ impl Reaper {
     /// Asks for the status of everything that changed; whether nobody is left.
     fn reap(&self, command: Pid, running: &mut bool) -> bool {
         loop {
-            let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+            let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
             match rustix::process::wait(options) {
                 Ok(None) => return false,
                 Ok(Some((pid, status))) => {
                     if pid != command || !*running {
+                        continue;
+                    }
+                    if status.continued() {
+                        // Who has stopped with it goes on with it.
+                        if let Some(front) = rustix::process::getppid() {
+                            let _ = rustix::process::kill_process(front, Signal::CONT);
+                        }
                         continue;
                     }
                     let news = match status.stopping_signal() {
