@@ -521,12 +521,12 @@ impl Monitor<'_> {
     /// The command was stopped: so are we, until the shell lets us go on, or somebody the command. Where no shell would let us go on, Ctrl-Z
     /// stops nobody.
     fn stop_too(&self, by: i32) -> Result<()> {
-        if by == libc::SIGTSTP && signals::is_orphaned() {
-            return self.order(&Order::Continue);
-        }
         if let Some(asker) = &self.options.given {
             asker.stopped();
             return Ok(());
+        }
+        if by == libc::SIGTSTP && signals::is_orphaned() {
+            return self.order(&Order::Continue);
         }
         rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
             .step("stopping with the command")?;

@@ -248,6 +248,7 @@ pub mod wake {
         }
     }
 }
+
 /// Whether nobody in this process's session could continue its process group once it is stopped (`setpgid(2)`, orphaned process groups).
 /// It is taken for the only one of its group with a parent outside of it.
 #[must_use]
