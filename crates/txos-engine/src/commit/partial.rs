@@ -49,12 +49,13 @@ pub(super) fn select(
         return Ok(None);
     }
     let layers = tx.layers();
-    let absolute = |c: &Change| {
-        layers.get(c.layer).map(|l| match &c.path[..] {
+    let place = |layer: usize, path: &[u8]| {
+        layers.get(layer).map(|l| match path {
             b"" => l.target.as_os_str().as_bytes().to_vec(),
             path => join(l.target.as_os_str().as_bytes(), path),
         })
     };
+    let absolute = |c: &Change| place(c.layer, &c.path);
     let mut part = Vec::new();
     let mut rest = 0;
     for change in changes.changes.iter().filter(|c| c.shown) {
@@ -110,9 +111,9 @@ pub(super) fn select(
     let times: Vec<Change> = times.filter_map(only_time).collect();
     if part.is_empty() {
         let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
-        let leaves = |c: &Change| {
-            matches!(&c.action, Action::Move { from, .. } if
-                absolute(&Change { path: from.clone(), ..c.clone() }).is_some_and(|at| at == path))
+        let leaves = |c: &Change| match &c.action {
+            Action::Move { from, .. } => place(c.layer, from).is_some_and(|at| at == path),
+            _ => false,
         };
         let problem = match changes.changes.iter().any(leaves) {
             true => "was moved, which can't be committed apart from the rest",

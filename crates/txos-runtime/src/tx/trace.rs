@@ -148,7 +148,7 @@ impl Tx {
     #[must_use]
     pub fn is_open_to_write(&self, number: i32) -> bool {
         match self.fds.descriptor(number) {
-            Descriptor::Open { file, .. } => writes(self.fds.get(file).flags),
+            Descriptor::Open { file, .. } => self.fds.get(file).writes(),
             _ => false,
         }
     }
@@ -156,8 +156,7 @@ impl Tx {
     /// Whether an object's attributes change by calls of the transaction's only.
     fn is_as_noted(&self, id: Id) -> bool {
         let node = &self.tree.nodes[id];
-        let is_written =
-            || self.fds.on(id).into_iter().any(|file| writes(self.fds.get(file).flags));
+        let is_written = || self.fds.on(id).into_iter().any(|file| self.fds.get(file).writes());
         let is_stable = || {
             matches!(node.data, Data::Stable)
                 && node.stable.is_some()
@@ -186,11 +185,6 @@ impl Tx {
         }
         changed
     }
-}
-
-/// Whether a file that was opened with these flags may be written.
-fn writes(flags: i32) -> bool {
-    flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
 #[cfg(test)]

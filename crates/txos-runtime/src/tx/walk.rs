@@ -524,13 +524,12 @@ impl Tx {
         trace.found = None;
         match found {
             Ok(Some(id)) if passing => trace.found = Some(id),
-            Ok(Some(id)) => trace.find(id),
-            _ => {}
-        }
-        match found {
-            Ok(Some(id)) if !passing => self.note_passed(id),
+            Ok(Some(id)) => {
+                trace.find(id);
+                self.note_passed(id);
+            }
+            Ok(None) => {}
             Err(_) => self.note_passed(dir),
-            _ => {}
         }
         found
     }

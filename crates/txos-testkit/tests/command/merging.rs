@@ -325,6 +325,35 @@ pub fn change(random: &mut Random, names: &[&str]) -> String {
     }
 }
 
+/// What the random scripts change.
+const SMALL: &str = "
+    set -e; echo a > a; ln a b; mkdir -p d/e f/g; echo x > d/x; echo z > d/e/z; echo h > f/g/h; ln d/x d/y
+    find . -exec touch -h -d @1000000000 {} +";
+
+/// Two scripts of random changes, each of its own names.
+fn random_scripts(seed: u64, sets: [&[&str]; 2], changes: usize) -> [String; 2] {
+    let mut random = Random::new(seed);
+    sets.map(|names| {
+        let changes: Vec<String> = (0..changes).map(|_| change(&mut random, names)).collect();
+        format!("set +e; {{ {}; }} 2>/dev/null; :", changes.join("; "))
+    })
+}
+
+/// What two scripts leave after `before`, one after the other, in either order.
+fn in_both_orders(lab: &Lab, seed: u64, before: &[&str], scripts: &[String; 2]) -> Vec<String> {
+    let left = |order: [usize; 2]| {
+        let native = lab.nested(&format!("native-{seed}-{}", order[0]));
+        for script in before {
+            let _ = native.native(script).expect(0);
+        }
+        for number in order {
+            let _ = native.native(&scripts[number]).expect(0);
+        }
+        dump(native.tree())
+    };
+    vec![left([0, 1]), left([1, 0])]
+}
+
 /// Random commands: what is merged is what one makes after the other.
 #[test]
 fn random_pairs() {
@@ -333,29 +362,14 @@ fn random_pairs() {
 
 fn random_pairs_in(view: &str) {
     let lab = Lab::in_memory();
-    let prepare = "set -e; echo a > a; ln a b; mkdir -p d/e f/g; echo x > d/x; echo z > d/e/z; echo h > f/g/h; ln d/x d/y
-        find . -exec touch -h -d @1000000000 {} +";
-    let sets = [["a", "d/x", "d/e", "d/e/z", "d/n", "p"], ["b", "f", "f/g", "f/g/h", "d/y", "q"]];
+    let sets: [&[&str]; 2] =
+        [&["a", "d/x", "d/e", "d/e/z", "d/n", "p"], &["b", "f", "f/g", "f/g/h", "d/y", "q"]];
     let (mut merged, mut refused) = (0, 0);
     for seed in 0..24 {
-        let mut random = Random::new(seed);
-        let scripts = sets.map(|names| {
-            let changes: Vec<String> = (0..3).map(|_| change(&mut random, &names)).collect();
-            format!("set +e; {{ {}; }} 2>/dev/null; :", changes.join("; "))
-        });
-        let states: Vec<String> = [[0, 1], [1, 0]]
-            .into_iter()
-            .map(|order| {
-                let native = lab.nested(&format!("native-{seed}-{}", order[0]));
-                let _ = native.native(prepare).expect(0);
-                for number in order {
-                    let _ = native.native(&scripts[number]).expect(0);
-                }
-                dump(native.tree())
-            })
-            .collect();
+        let scripts = random_scripts(seed, sets, 3);
+        let states = in_both_orders(&lab, seed, &[SMALL], &scripts);
         let lab = lab.nested(&format!("seed-{seed}"));
-        let _ = lab.native(prepare).expect(0);
+        let _ = lab.native(SMALL).expect(0);
         let [ours, theirs] = [&scripts[0], &scripts[1]].map(|script| kept_in(&lab, view, script));
         let done = merge(&lab, &ours, &theirs);
         if done.code() == 125 && view == "library" {
@@ -390,33 +404,18 @@ fn random_forks() {
 
 fn random_forks_in(view: &str) {
     let lab = Lab::in_memory();
-    let prepare = "set -e; echo a > a; ln a b; mkdir -p d/e f/g; echo x > d/x; echo z > d/e/z; echo h > f/g/h; ln d/x d/y
-        find . -exec touch -h -d @1000000000 {} +";
     let common = "set -e; echo n > n; ln n m; mkdir -p k/l; echo 1 > k/f; ln k/f k/l/f; echo o > k/o; ln k/o o; mv f f2; rm b
         find n m k o f2 -exec touch -h -d @1100000000 {} +";
-    let sets =
-        [["a", "d/x", "d/e", "n", "k/l", "f2/g", "p"], ["m", "k/o", "o", "d/y", "d", "f2/h", "q"]];
+    let sets: [&[&str]; 2] = [
+        &["a", "d/x", "d/e", "n", "k/l", "f2/g", "p"],
+        &["m", "k/o", "o", "d/y", "d", "f2/h", "q"],
+    ];
     let (mut merged, mut refused) = (0, 0);
     for seed in 1000..1012 {
-        let mut random = Random::new(seed);
-        let scripts = sets.map(|names| {
-            let changes: Vec<String> = (0..2).map(|_| change(&mut random, &names)).collect();
-            format!("set +e; {{ {}; }} 2>/dev/null; :", changes.join("; "))
-        });
-        let states: Vec<String> = [[0, 1], [1, 0]]
-            .into_iter()
-            .map(|order| {
-                let native = lab.nested(&format!("native-{seed}-{}", order[0]));
-                let _ = native.native(prepare).expect(0);
-                let _ = native.native(common).expect(0);
-                for number in order {
-                    let _ = native.native(&scripts[number]).expect(0);
-                }
-                dump(native.tree())
-            })
-            .collect();
+        let scripts = random_scripts(seed, sets, 2);
+        let states = in_both_orders(&lab, seed, &[SMALL, common], &scripts);
         let lab = lab.nested(&format!("seed-{seed}"));
-        let _ = lab.native(prepare).expect(0);
+        let _ = lab.native(SMALL).expect(0);
         let id = kept_in(&lab, view, common);
         let words = ["exec", "--fork", "--name", "side", &id, "--", "sh", "-c", &scripts[1]];
         let _ = lab.txos(words).run().expect(0);

@@ -48,7 +48,7 @@ const SIZE: usize = IMAGES_AT + IMAGES;
 /// Where images begin, in bytes, and how much of them there may be.
 const IMAGES_AT: usize = ((SLOTS_AT + SLOTS * SLOT) * 8).next_multiple_of(PAGE);
 const IMAGES: usize = 32 << 20;
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// The mark on which every answer rests.
 const ALL: usize = 0;
@@ -173,7 +173,7 @@ impl Question {
                     || errno == libc::EINVAL && self.reads_link();
                 says.then_some((0, 0))
             }
-            // What is opened is another thing each time, unless it has an image.
+            // What is opened is another thing each time; what has an image is written down with that.
             _ if self.opens() => None,
             (None, _) => Some((0, 0)),
             (Some((at, size)), _) if self.reads_link() => {
@@ -442,18 +442,17 @@ impl Book {
     }
 
     fn put_image(&mut self, content: &[u8]) -> Option<usize> {
-        let place = self.images.next;
-        let next = place.checked_add(content.len())?.next_multiple_of(PAGE);
-        if next > IMAGES {
+        if !self.has_room(content.len() as u64) {
             return None;
         }
+        let place = self.images.next;
         let to = self.table.0.as_ptr().cast::<u8>().cast_mut();
         // SAFETY: it is inside of the mapping, which may be written to; no process knows of this part yet.
         unsafe {
             let to = to.add(IMAGES_AT + place);
             std::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
         }
-        self.images.next = next;
+        self.images.next = (place + content.len()).next_multiple_of(PAGE);
         Some(place)
     }
 

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::Table;
+use super::answers::{PAGE, Table};
 use super::link::{Link, Process};
 use super::wire::{self, Ask, Part, Request};
 use crate::call::Call;
@@ -29,7 +29,6 @@ const MOST: usize = 32;
 pub const LEAST_DESCRIPTORS: i32 = 1024;
 /// With more than these flags a file is opened by the server.
 const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_LARGEFILE | libc::O_NOFOLLOW;
-const PAGE: u64 = 4096;
 
 /// What a process has of one at a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,9 +164,9 @@ fn map(table: Table, call: &Call, image: Image) -> Option<Sys<u64>> {
     let to_read = libc::PROT_READ;
     let is_private = how & libc::MAP_TYPE == libc::MAP_PRIVATE && how & !HOW == 0;
     let is_plain = prot & to_read != 0 && prot & !(to_read | libc::PROT_WRITE) == 0;
-    let end = from.checked_add(size)?;
+    let (end, page) = (from.checked_add(size)?, PAGE as u64);
     let is_inside =
-        size > 0 && from.is_multiple_of(PAGE) && end <= image.size.next_multiple_of(PAGE);
+        size > 0 && from.is_multiple_of(page) && end <= image.size.next_multiple_of(page);
     if !(is_private && is_plain && is_inside) {
         return None;
     }

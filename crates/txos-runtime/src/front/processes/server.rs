@@ -937,8 +937,8 @@ impl Server<'_> {
             && answer.answer >= 0
             && let (Some(marks), Some(from)) = (marks, from)
         {
-            let number = i32::try_from(request.chosen).ok().filter(|n| (0..SPACE).contains(n));
-            let image = number.and_then(|n| image(book, tx, member.space + n, question.flags()));
+            let image = chosen_by(request)
+                .and_then(|n| image(book, tx, member.space + n, question.flags()));
             if let Some(image) = image {
                 book.write(&question, (from, &path), 0, &image.to_bytes(), marks);
             }
@@ -965,8 +965,7 @@ impl Server<'_> {
             None if refused => (unsafe { Call::new(request.number, [0; 6]) }, false),
             None => return Err(Errno::NOSYS),
         };
-        let chosen = i32::try_from(request.chosen).ok().filter(|n| (0..SPACE).contains(n));
-        let chosen = chosen.map(|number| member.space + number);
+        let chosen = chosen_by(request).map(|number| member.space + number);
         tx.exchange(&mut member.own);
         let moves = matches!(request.number, libc::SYS_chdir | libc::SYS_chroot);
         let has_two = has_two_paths(request.number);
@@ -1056,8 +1055,7 @@ impl Server<'_> {
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let id = request.words[0] as usize;
         let has_image = self.desk.book.as_ref().is_some_and(|book| book.had_image(id));
-        let number = i32::try_from(request.chosen).ok().filter(|n| (0..SPACE).contains(n));
-        let (true, 0, Some(number)) = (has_image, member.who, number) else {
+        let (true, 0, Some(number)) = (has_image, member.who, chosen_by(request)) else {
             return Err(Errno::PERM);
         };
         let (flags, offset) = (request.words[1] as i32, request.words[2]);
@@ -1462,6 +1460,11 @@ fn image(book: &mut Book, tx: &mut Tx, number: i32, flags: i32) -> Option<Image>
     }
     let content = book.has_room(images::LARGEST).then(|| tx.content_of(number)).flatten()?;
     book.add_image(id, &content)
+}
+
+/// The number that the process has chosen for what is opened.
+fn chosen_by(request: &Request) -> Option<i32> {
+    i32::try_from(request.chosen).ok().filter(|number| (0..SPACE).contains(number))
 }
 
 /// What the arguments of a request are.
