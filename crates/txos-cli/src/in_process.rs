@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use txos_engine::program::{Kind, can_be_accompanied, changes_ids, kind};
+use txos_engine::program::{self, Kind, can_be_accompanied, changes_ids, kind, linker_beside};
 use txos_engine::scope::{Scope, split};
 use txos_engine::show::quoted;
 use txos_engine::store::Transaction;
@@ -118,14 +118,22 @@ fn entry(program: &OsStr) -> Result<Entry, Failure> {
     let Some(path) = look_up(program) else { return preload() };
     let kind = check(&path, SCRIPTS_MAX)
         .map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))?;
+    let library = runtime::shared()?;
+    let linker = linker_beside(&library);
     match kind {
-        Takes::Preloaded => preload(),
-        Takes::Beside if !Path::new(LINKER).exists() => Err(Failure::new(format!(
-            "{}: it is statically linked, or of another C library: to load it the library needs the GNU C library, and {LINKER} is \
-             not there",
-            quoted(&path)
-        ))),
-        Takes::Beside => Ok(Entry::Program { library: runtime::shared()?, command: path }),
+        Takes::Preloaded if linker.is_none() => preload(),
+        Takes::Beside if linker.is_none() && !Path::new(LINKER).exists() => {
+            let place = library.parent().unwrap_or(&library);
+            Err(Failure::new(format!(
+                "{}: it is statically linked, or of another C library: to load it the library needs the GNU C library, and {LINKER} is \
+                 not there; copies of {} and {}, of a machine that has them, in {} will do",
+                quoted(&path),
+                program::LINKER,
+                program::C_LIBRARY,
+                quoted(place),
+            )))
+        }
+        Takes::Preloaded | Takes::Beside => Ok(Entry::Program { library, linker, command: path }),
     }
 }
 

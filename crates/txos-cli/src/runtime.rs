@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::exit::Failure;
 
 /// The shared library.
-pub const SHARED: &str = "libtxos.so";
+pub const SHARED: &str = txos_engine::program::LIBRARY;
 /// The static one.
 pub const STATIC: &str = "libtxos.a";
 const HEADER: &str = "txos.h";

@@ -1,6 +1,15 @@
 //! What a program is to the kernel: whether a library can be loaded into it (ld.so(8), `LD_PRELOAD`).
 #![allow(unsafe_code)] // what the kernel tells of the processor
 
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// The shared library's file name.
+pub const LIBRARY: &str = "libtxos.so";
+/// The dynamic linker of the GNU C library, by its file name. It works with the library of the same build.
+pub const LINKER: &str = "ld-linux-x86-64.so.2";
+/// That library.
+pub const C_LIBRARY: &str = "libc.so.6";
 /// Says to the library, if it is run as a program, what to run in the transaction that it begins.
 pub const FIRST: &str = "TXOS_FIRST_PROGRAM";
 /// In front of variables that are a program's, and that the dynamic linker of the library is not to go by.
@@ -20,6 +29,22 @@ pub fn is_hidden(mut variable: &[u8]) -> bool {
         variable = rest;
     }
     variable.starts_with(b"LD_") || variable.starts_with(b"GLIBC_TUNABLES=")
+}
+
+/// A dynamic linker that lies beside the library, with a GNU C library of its own: for systems that have none, or something else in
+/// its place. Where it is, no program has the library preloaded: all are loaded by the library.
+#[must_use]
+pub fn linker_beside(library: &Path) -> Option<PathBuf> {
+    let [linker, c_library] = [LINKER, C_LIBRARY].map(|name| library.with_file_name(name));
+    (library.file_name()? == LIBRARY && linker.exists() && c_library.exists()).then_some(linker)
+}
+
+/// The arguments by which such a dynamic linker runs the library as its program, which is to have this name (ld.so(8)).
+/// The program's own arguments follow.
+#[must_use]
+pub fn arguments_of_linker(library: &Path, name: &OsStr) -> [OsString; 5] {
+    let directory = library.parent().unwrap_or(Path::new("/"));
+    ["--library-path".into(), directory.into(), "--argv0".into(), name.into(), library.into()]
 }
 
 /// What a program is.

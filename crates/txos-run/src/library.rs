@@ -63,6 +63,8 @@ pub enum Entry {
     Program {
         /// The library.
         library: PathBuf,
+        /// What loads the library, if not the dynamic linker that it names ([`program::linker_beside`]).
+        linker: Option<PathBuf>,
         /// The command's file.
         command: PathBuf,
     },
@@ -78,9 +80,20 @@ impl Entry {
                 command.env("LD_PRELOAD", list);
                 command
             }
-            Entry::Program { library, command } => {
-                let mut started = Command::new(library);
-                started.arg0(name).env(program::FIRST, command);
+            Entry::Program { library, linker, command } => {
+                let mut started = match linker {
+                    Some(linker) => {
+                        let mut started = Command::new(linker);
+                        started.args(program::arguments_of_linker(library, name));
+                        started
+                    }
+                    None => {
+                        let mut started = Command::new(library);
+                        started.arg0(name);
+                        started
+                    }
+                };
+                started.env(program::FIRST, command);
                 for (variable, value) in std::env::vars_os() {
                     let text = [variable.as_bytes(), b"="].concat();
                     if program::is_hidden(&text) {

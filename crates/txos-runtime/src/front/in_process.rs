@@ -8,7 +8,7 @@
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use txos_engine::TxId;
@@ -323,10 +323,22 @@ fn start(name: String) {
 
 /// The library's path, as the dynamic linker was told it.
 static LIBRARY: OnceLock<CString> = OnceLock::new();
+/// The dynamic linker that runs the library, if that is not the one that it names.
+static LINKER: OnceLock<CString> = OnceLock::new();
 
 /// The path of the library, for programs that are to load it.
 pub fn library() -> &'static CStr {
     LIBRARY.get().map_or(c"", CString::as_c_str)
+}
+
+/// What a process runs to have the library load a program, and the arguments in front of that program's name, and behind it.
+pub fn linker_of_library() -> Option<(&'static CStr, [CString; 3], CString)> {
+    let linker = LINKER.get()?;
+    let library = Path::new(OsStr::from_bytes(library().to_bytes()));
+    let text = |word: OsString| CString::new(word.into_vec()).unwrap_or_default();
+    let [path, directory, name_is, _, library] =
+        program::arguments_of_linker(library, OsStr::new("")).map(text);
+    Some((linker, [path, directory, name_is], library))
 }
 
 /// Finds out where the library was loaded from, for programs that are to load it, unless that is known. Nowhere, if it
@@ -336,10 +348,16 @@ pub fn find_library() {
         return;
     }
     if loader::is_program() {
-        if let Ok(path) = kernel::read_link(libc::AT_FDCWD, b"/proc/self/exe")
-            && let Ok(path) = CString::new(path)
-        {
-            let _ = LIBRARY.set(path);
+        let Ok(path) = kernel::read_link(libc::AT_FDCWD, b"/proc/self/exe") else { return };
+        let path = PathBuf::from(OsString::from_vec(path));
+        let by_linker = path.file_name().is_some_and(|name| name == program::LINKER);
+        let library = if by_linker { path.with_file_name(program::LIBRARY) } else { path.clone() };
+        let text = |path: PathBuf| CString::new(path.into_os_string().into_vec());
+        if let (Ok(library), Ok(linker)) = (text(library), text(path)) {
+            let _ = LIBRARY.set(library);
+            if by_linker {
+                let _ = LINKER.set(linker);
+            }
         }
         return;
     }

@@ -210,8 +210,9 @@ fn the_leader_of_a_session_is_not_stopped_by_its_terminal() {
         pty.type_in("\x1a");
         assert!(!is_stopped(running.pid(), Duration::from_millis(300)), "{view}");
         met.go();
-        let _ = pty.rest();
-        let _ = running.wait().expect(0);
+        let said = pty.rest();
+        let done = running.wait();
+        assert_eq!(done.code(), 0, "{view}: {said}");
         assert_eq!(lab.read("a"), "2\n", "{view}");
     }
 }

@@ -139,7 +139,11 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             )));
         }
         match kind {
-            Kind::Dynamic(linker) if asks_only(call, at)? || has_other_libraries(link) => {
+            Kind::Dynamic(linker)
+                if in_process::linker_of_library().is_some()
+                    || asks_only(call, at)?
+                    || has_other_libraries(link) =>
+            {
                 return load(link, found, &name, Some(linker), called, arguments);
             }
             Kind::Dynamic(_) => {
@@ -393,8 +397,18 @@ impl Image {
         link.ask_plainly(&becomes);
         let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
         let blocked = signals::set_mask(mask);
-        let words =
-            [self.path.as_ptr() as u64, arguments.as_ptr() as u64, kept.as_ptr() as u64, 0, 0, 0];
+        let linker = self.beside.as_ref().and_then(|_| in_process::linker_of_library());
+        let mut path = self.path.as_ptr() as u64;
+        if let Some((linker, before, library)) = &linker {
+            path = linker.as_ptr() as u64;
+            let name = arguments[0];
+            let name = if name == 0 { c"".as_ptr() as u64 } else { name };
+            let [directory_is, directory, name_is] =
+                before.each_ref().map(|text| text.as_ptr() as u64);
+            let front = [path, directory_is, directory, name_is, name, library.as_ptr() as u64];
+            arguments.splice(0..1.min(arguments.len() - 1), front);
+        }
+        let words = [path, arguments.as_ptr() as u64, kept.as_ptr() as u64, 0, 0, 0];
         // SAFETY: all strings and lists live until the answer; if it succeeds nothing of this is left.
         let answer = unsafe { syscall(libc::SYS_execve, words) };
         signals::set_mask(blocked);

@@ -38,3 +38,4 @@ mod tocttou;
 mod waiting;
 mod way;
 mod whole;
+mod without_glibc;
