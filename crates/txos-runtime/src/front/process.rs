@@ -361,6 +361,11 @@ impl Made {
         self.flags & libc::CLONE_VFORK as u64 != 0
     }
 
+    /// Whether it is to have its parent's memory until it runs a program or ends, while its parent waits.
+    pub fn has_its_parents_memory_first(&self) -> bool {
+        self.is_waited_for() && self.flags & libc::CLONE_VM as u64 != 0
+    }
+
     /// Whether it is to have namespaces of its own.
     pub fn has_namespaces(&self) -> bool {
         const NAMESPACES: i32 = libc::CLONE_NEWNS

@@ -45,6 +45,11 @@ impl Context {
         self.0.uc_mcontext.gregs[index as usize] = value as i64;
     }
 
+    /// Where the program's stack ends.
+    pub fn stack_pointer(&self) -> u64 {
+        self.register(libc::REG_RSP)
+    }
+
     /// What is blocked while the program runs.
     pub fn mask(&self) -> Set {
         // SAFETY: the kernel's set is the first word of the C library's.

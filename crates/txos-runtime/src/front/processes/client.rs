@@ -14,7 +14,7 @@ use super::joining::{self, Joined};
 use super::lent::Lent;
 use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
 use super::wire::{self, Answer, Ask, Request};
-use super::{lent, programs, server};
+use super::{lent, programs, server, vforked};
 use crate::call::Call;
 use crate::front::classify::Class;
 use crate::front::entry::{Birth, Regs};
@@ -150,6 +150,7 @@ fn take_numbers(placeholder: i32, moved: &[Moved]) -> BTreeSet<i32> {
 // --- Processes come and go ---------------------------------------------------------------------
 
 pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: Class) -> Next {
+    vforked::hand_back();
     if class == Class::ExitGroup && process.first {
         let mut request = Request::new(Ask::End, call.number());
         request.words[0] = u64::from(call.uint(0));
@@ -242,6 +243,10 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
 pub(super) fn give_birth(made: &Made, context: &Context, mut child: Child) -> Result<Child, i64> {
     child.clears_handlers = made.clears_handlers;
     child.is_waited_for = made.is_waited_for();
+    let place =
+        made.has_its_parents_memory_first().then(|| vforked::Place::new(context.stack_pointer()));
+    let place = place.flatten();
+    child.hands_back = place;
     let (socket, window_fd) = (child.socket, child.window_fd);
     let pointers = pointers_of(made);
     let made = match pointers {
@@ -265,6 +270,9 @@ pub(super) fn give_birth(made: &Made, context: &Context, mut child: Child) -> Re
             answer => answer,
         },
     };
+    if let Some(place) = place {
+        place.take();
+    }
     kernel::close(socket);
     kernel::close(window_fd);
     Err(answer)
@@ -344,6 +352,7 @@ fn expect(link: &mut Link) -> Sys<Child> {
         parent: None,
         clears_handlers: false,
         is_waited_for: false,
+        hands_back: None,
     })
 }
 
@@ -369,8 +378,10 @@ pub fn begins(thread: &mut Thread, child: Child) {
         parent,
         clears_handlers,
         is_waited_for,
+        hands_back,
     } = child;
     IS_WAITED_FOR.store(is_waited_for, Ordering::Relaxed);
+    vforked::begins(hands_back);
     if clears_handlers {
         signals::clear_handlers();
     }

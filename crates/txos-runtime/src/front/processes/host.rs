@@ -551,6 +551,7 @@ impl Host {
             parent: None,
             clears_handlers: false,
             is_waited_for: false,
+            hands_back: None,
         })
     }
 

@@ -9,6 +9,7 @@ use super::answers::Table;
 use super::images::Imaged;
 use super::lent::Lent;
 use super::sockets::Bound;
+use super::vforked;
 use super::wire::{self, Answer, Ask, How, Request};
 use crate::call::Call;
 use crate::front::thread::Thread;
@@ -98,6 +99,8 @@ pub struct Child {
     pub(super) clears_handlers: bool,
     /// Its parent waits until it runs a program or ends.
     pub(super) is_waited_for: bool,
+    /// Natively it would have its parent's memory meanwhile.
+    pub(super) hands_back: Option<vforked::Place>,
 }
 
 impl Process {

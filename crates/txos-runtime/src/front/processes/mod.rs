@@ -36,6 +36,7 @@
 //! | `programs` | another program in a process |
 //! | `signalling` | signals: sent at once, or held until the commit |
 //! | `sockets` | addresses of sockets that are paths |
+//! | `vforked` | what a child that its parent waits for changes of the parent's stack |
 //! | [`wire`] | messages, windows, and which arguments of a call are what |
 //! | [`server`], `locks` | the process that has the transaction |
 //! | `identities` | who the processes are |
@@ -58,6 +59,7 @@ mod programs;
 pub mod server;
 mod signalling;
 mod sockets;
+mod vforked;
 pub mod wire;
 
 pub use calls::{dispatch, takes_rights};

@@ -9,6 +9,7 @@ use super::calls::working_directory;
 use super::client::VARIABLE;
 use super::link::{Link, Process};
 use super::paths::look_up;
+use super::vforked;
 use super::wire::{self, Ask, How, Request};
 use crate::call::Call;
 use crate::front::session::Next;
@@ -395,6 +396,7 @@ impl Image {
         let mut becomes = Request::new(Ask::Becomes, 1);
         becomes.words[0] = can_be_loaded(library).into();
         link.ask_plainly(&becomes);
+        vforked::hand_back();
         let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
         let blocked = signals::set_mask(mask);
         let linker = self.beside.as_ref().and_then(|_| in_process::linker_of_library());

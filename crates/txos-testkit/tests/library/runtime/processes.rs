@@ -855,6 +855,40 @@ os.rename('old', 'other')
     pair.clean();
 }
 
+/// Who makes a process and waits for it learns why that could not run a program.
+#[test]
+fn why_no_program_could_be_run_is_told() {
+    const SCRIPT: &str = "
+import os, sys, threading
+def spawn(path, *words, **more):
+    try: pid = os.posix_spawn(path, [path, *words], os.environ, **more)
+    except OSError as e: return e.errno, e.filename
+    return os.waitpid(pid, 0)[1]
+def all_of_them():
+    print(spawn('./none'), spawn('./closed'), spawn('./text'), spawn('./made/none'), spawn('/bin/sh', '-c', 'exit 3'))
+    print(spawn('/bin/true', file_actions=[(os.POSIX_SPAWN_OPEN, 5, './none', os.O_RDONLY, 0)]))
+    print(spawn('/bin/sh', '-c', 'echo spawned >&5', file_actions=[(os.POSIX_SPAWN_OPEN, 5, './s', os.O_WRONLY | os.O_CREAT, 0o644)]))
+    print(open('s').read())
+open('text', 'w').write('text'); os.chmod('text', 0o755); open('closed', 'w'); os.mkdir('made')
+all_of_them()
+pause = threading.Event()
+other = threading.Thread(target=pause.wait); other.start()
+thread = threading.Thread(target=all_of_them); thread.start(); thread.join()
+pause.set(); other.join()
+";
+    let pair = super::whole::Pair::new("printf 'all:\n\t./none\n' > Makefile");
+    for place in [&pair.native, &pair.ours] {
+        std::fs::write(place.path("spawns.py"), SCRIPT).unwrap();
+    }
+    pair.answers(&["python3", "spawns.py"]);
+    pair.answers(&[
+        "sh",
+        "-c",
+        "rm -f s text closed; rmdir made; python3 spawns.py; make > said 2>&1; cat said",
+    ]);
+    pair.clean();
+}
+
 /// Directories that are removed, numbers that the library has for itself, files that are read past the page cache, scripts that
 /// are run by a descriptor, a program that leaves no descriptor free.
 #[test]

@@ -229,6 +229,19 @@ static int processes(const char *self)
 		_exit(8);
 	waitpid(child, &status, 0);
 	printf("vfork %d\n", WEXITSTATUS(status));
+	volatile int why = 0, started = 0;
+	child = vfork();
+	if (!child) {
+		started = 1;
+		execl("./missing", "missing", (char *)0);
+		why = errno;
+		_exit(9);
+	}
+	waitpid(child, &status, 0);
+	printf("vfork %d: started %d, why not %d\n", WEXITSTATUS(status), started, why);
+	char *missing[] = {"missing", 0};
+	int error = posix_spawn(&child, "./missing", 0, 0, missing, environ);
+	printf("spawn of nothing %d, waiting %d\n", error, waitpid(-1, &status, 0) < 0 ? errno : 0);
 	fflush(stdout);
 	child = fork();
 	if (!child) {
