@@ -22,6 +22,7 @@ use crate::realm_view::{Counts, look};
 use crate::status::is_in_memory;
 use crate::style::Paint;
 use crate::tx_status::TxStatus;
+use crate::{in_process, runtime};
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -57,6 +58,7 @@ pub fn doctor(app: &App, args: &DoctorArgs) -> Result<u8, Failure> {
         .into_iter()
         .map(|c| Finding { name: c.name, ok: c.ok, detail: c.detail, advice: c.advice })
         .collect();
+    checks.extend(check_library());
     checks.extend(check_stores(app));
     checks.extend(check_realm(app));
     let ok = checks.iter().all(|c| c.ok);
@@ -79,6 +81,26 @@ fn write_finding(out: &mut dyn Write, finding: &Finding, paint: Paint) -> io::Re
         Some(advice) => writeln!(out, "{:31}{advice}", ""),
         None => Ok(()),
     }
+}
+
+/// Whether the library can load programs, where commands have its view.
+fn check_library() -> Option<Finding> {
+    if txos_run::refuses_views().is_none() && !txos_run::is_on_overlay(&[]) {
+        return None;
+    }
+    let name = "library";
+    let library = match runtime::shared() {
+        Ok(library) => library,
+        Err(failure) => {
+            return Some(Finding::bad(name, failure.message().unwrap_or_default(), "Install it."));
+        }
+    };
+    let (what, copies) = in_process::lacks_c_library(&library)?;
+    Some(Finding::bad(
+        name,
+        format!("{}: {what}", quoted(&library)),
+        format!("For that, {copies}."),
+    ))
 }
 
 fn check_stores(app: &App) -> Vec<Finding> {

@@ -122,19 +122,28 @@ fn entry(program: &OsStr) -> Result<Entry, Failure> {
     let linker = linker_beside(&library);
     match kind {
         Takes::Preloaded if linker.is_none() => preload(),
-        Takes::Beside if linker.is_none() && !Path::new(LINKER).exists() => {
-            let place = library.parent().unwrap_or(&library);
-            Err(Failure::new(format!(
-                "{}: it is statically linked, or of another C library: to load it the library needs the GNU C library, and {LINKER} is \
-                 not there; copies of {} and {}, of a machine that has them, in {} will do",
-                quoted(&path),
-                program::LINKER,
-                program::C_LIBRARY,
-                quoted(place),
-            )))
-        }
-        Takes::Preloaded | Takes::Beside => Ok(Entry::Program { library, linker, command: path }),
+        Takes::Preloaded | Takes::Beside => match lacks_c_library(&library) {
+            Some((what, copies)) => Err(Failure::new(format!(
+                "{}: it is statically linked, or of another C library: to load it {what}; {copies}",
+                quoted(&path)
+            ))),
+            None => Ok(Entry::Program { library, linker, command: path }),
+        },
     }
+}
+
+/// What the library lacks to load programs itself, if it does, and what would do.
+pub fn lacks_c_library(library: &Path) -> Option<(String, String)> {
+    if linker_beside(library).is_some() || Path::new(LINKER).exists() {
+        return None;
+    }
+    let what = format!("the library needs the GNU C library, and {LINKER} is not there");
+    let place = quoted(library.parent().unwrap_or(library));
+    let (linker, c_library) = (program::LINKER, program::C_LIBRARY);
+    let copies = format!(
+        "copies of {linker} and {c_library}, of a machine that has them, in {place} will do"
+    );
+    Some((what, copies))
 }
 
 /// Becomes the command. Returns only if that fails.

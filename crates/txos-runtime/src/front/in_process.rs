@@ -331,7 +331,12 @@ pub fn library() -> &'static CStr {
     LIBRARY.get().map_or(c"", CString::as_c_str)
 }
 
-/// What a process runs to have the library load a program, and the arguments in front of that program's name, and behind it.
+/// Whether the library is run by a dynamic linker that lies beside it.
+pub fn has_linker() -> bool {
+    LINKER.get().is_some()
+}
+
+/// What a process runs then to have the library load a program, and the arguments in front of that program's name, and behind it.
 pub fn linker_of_library() -> Option<(&'static CStr, [CString; 3], CString)> {
     let linker = LINKER.get()?;
     let library = Path::new(OsStr::from_bytes(library().to_bytes()));

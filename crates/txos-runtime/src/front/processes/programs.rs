@@ -140,11 +140,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             )));
         }
         match kind {
-            Kind::Dynamic(linker)
-                if in_process::linker_of_library().is_some()
-                    || asks_only(call, at)?
-                    || has_other_libraries(link) =>
-            {
+            Kind::Dynamic(linker) if asks_only(call, at)? || has_other_libraries(link) => {
                 return load(link, found, &name, Some(linker), called, arguments);
             }
             Kind::Dynamic(_) => {
@@ -236,9 +232,11 @@ fn asks_only(call: &Call, at: usize) -> Result<bool, Stop> {
 }
 
 /// Whether the kernel, and the dynamic linker that it starts before the library is there, would find other libraries outside of
-/// the transaction than the program is to have. (Where the library can't load a program, it has those.)
+/// the transaction than the program is to have. (Where the library can't load a program, it has those.) Or the library is of a
+/// C library that the program does not have.
 fn has_other_libraries(link: &Link) -> bool {
-    program::can_be_accompanied() && link.ask_plainly(&Request::new(Ask::Libraries, 0)) == 1
+    in_process::has_linker()
+        || program::can_be_accompanied() && link.ask_plainly(&Request::new(Ask::Libraries, 0)) == 1
 }
 
 /// The library as the program, which is to load one that was found by a name, with its dynamic linker.

@@ -811,7 +811,7 @@ fn a_conflict_ends_all_of_it() {
 }
 
 /// What container engines leave root, as a rule.
-const CAPABILITIES: &str = "--bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,\
+pub const CAPABILITIES: &str = "--bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,\
                             +setpcap,+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap";
 
 /// `txos` with these arguments, as root finds itself in a container: with these capabilities only, and no mounts.

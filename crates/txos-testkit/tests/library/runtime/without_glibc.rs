@@ -29,6 +29,10 @@ for device in null zero urandom; do touch dev/$device; mount --bind /dev/$device
 /// What of the GNU C library lies beside the library.
 const COMPANIONS: [&str; 2] = ["ld-linux-x86-64.so.2", "libc.so.6"];
 
+/// What runs txos there.
+const LOADER: [&str; 4] =
+    ["/opt/gnu/ld-linux-x86-64.so.2", "--library-path", "/opt/gnu", "/opt/gnu/txos"];
+
 struct Musl {
     /// What mounts it.
     _lab: Lab,
@@ -72,9 +76,21 @@ impl Musl {
 
     /// A command of txos.
     fn txos(&self, words: &[&str]) -> Done {
-        let loader = ["/opt/gnu/ld-linux-x86-64.so.2", "--library-path", "/opt/gnu"];
-        let txos = self.command("/work/ours").args(loader).arg("/opt/gnu/txos");
-        txos.args(words).run()
+        self.command("/work/ours").args(LOADER).args(words).run()
+    }
+
+    /// The same where a container's rules hold.
+    fn contained(&self, words: &[&str]) -> Done {
+        let filter = super::program::program("contained", super::program::Linked::Natively);
+        Invocation::new("setpriv")
+            .args([super::processes::CAPABILITIES, "--inh-caps=-all"])
+            .arg(filter)
+            .args(["chroot"])
+            .arg(&self.root)
+            .args(LOADER)
+            .args(words)
+            .env("TXOS_LIB", "/opt/txos/libtxos.so")
+            .run()
     }
 
     fn transaction(&self, words: &[&str]) -> Done {
@@ -160,6 +176,10 @@ fn it_is_kept_and_published() {
     assert_eq!(std::fs::read_to_string(musl.path("work/ours/a")).unwrap(), "1\n");
     let _ = musl.txos(&["revert", "it"]).expect(0);
     assert_eq!(std::fs::read_dir(musl.path("work/ours")).unwrap().count(), 0);
+    // Where there is no other view, it is the usual one.
+    let script = "cd /work/ours; echo 1 > a; exit 3";
+    let _ = musl.contained(&["run", "--", "/bin/sh", "-c", script]).expect(3);
+    assert!(!musl.contained(&["doctor"]).text().contains("library  "));
 }
 
 /// What is called like the GNU C library's dynamic linker may be another one.
@@ -183,6 +203,8 @@ fn without_a_copy_it_is_refused() {
         assert_eq!(std::fs::read_dir(musl.path("work/ours")).unwrap().count(), 0);
     };
     refused();
+    let found = musl.contained(&["doctor"]).expect(1);
+    assert!(found.text().contains("copies of ld-linux-x86-64.so.2 and libc.so.6"), "{found:?}");
     // One without the other.
     let linker = COMPANIONS[0];
     std::fs::copy(musl.path("opt/gnu").join(linker), musl.path("opt/txos").join(linker)).unwrap();
