@@ -358,6 +358,23 @@ pub enum Class {
     Prctl,
 }
 
+/// What a call does with names and ids, for those who need no more of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Something else.
+    Other,
+    /// It opens a file.
+    Opens(OpenFlags),
+    /// It makes or alters something.
+    Alters,
+    /// It takes a name away.
+    Unlinks,
+    /// It concerns two names.
+    TwoNames,
+    /// It may change user, groups or capabilities.
+    TakesIds,
+}
+
 /// One call.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -411,6 +428,19 @@ impl Handler {
     #[must_use]
     pub const fn stops(self) -> bool {
         !matches!(self, Handler::View | Handler::Own | Handler::Gone)
+    }
+
+    /// What the call does with names and ids.
+    #[must_use]
+    pub const fn effect(self) -> Effect {
+        match self {
+            Handler::Open(_, flags) => Effect::Opens(flags),
+            Handler::Change(..) | Handler::Make(_) | Handler::Symlink(_) => Effect::Alters,
+            Handler::Unlink(..) => Effect::Unlinks,
+            Handler::Rename(..) | Handler::Link(..) => Effect::TwoNames,
+            Handler::NewIds(_) => Effect::TakesIds,
+            _ => Effect::Other,
+        }
     }
 }
 
@@ -521,12 +551,82 @@ macro_rules! by_number {
 }
 
 static ROWS: [Option<&'static Row>; SIZE] = by_number!(None, |row| Some(row));
+// The library for programs reads these, and is loaded into every program that a command starts. Each page with an address in it
+// costs the program a page fault then: so there are few.
 static CLASSES: [Class; SIZE] = by_number!(Class::Unknown, |row| row.class);
-static NAMES: [&str; SIZE] = by_number!("", |row| row.name);
+static EFFECTS: [Effect; SIZE] = by_number!(Effect::Other, |row| row.handler.effect());
 static DESCRIPTORS: [u8; SIZE] = by_number!(0, |row| row.descriptors);
 static MAKES: [bool; SIZE] = by_number!(false, |row| row.makes_descriptor);
-static ASKS: [Option<&[Unless]>; SIZE] =
-    by_number!(None, |row| if row.asks.is_empty() { None } else { Some(row.asks) });
+
+const LETTERS: usize = {
+    let lengths: [usize; SIZE] = by_number!(0, |row| row.name.len());
+    let (mut sum, mut number) = (0, 0);
+    while number < SIZE {
+        (sum, number) = (sum + lengths[number], number + 1);
+    }
+    sum
+};
+const ALL_NAMES: [&str; SIZE] = by_number!("", |row| row.name);
+/// All names, one behind the other.
+static NAMES: [u8; LETTERS] = {
+    let mut all = [0; LETTERS];
+    let (mut at, mut number) = (0, 0);
+    while number < SIZE {
+        let (name, mut letter) = (ALL_NAMES[number].as_bytes(), 0);
+        while letter < name.len() {
+            all[at] = name[letter];
+            (at, letter) = (at + 1, letter + 1);
+        }
+        number += 1;
+    }
+    all
+};
+/// Where a call's begins, and so that of the number before ends.
+static NAMES_AT: [u16; SIZE + 1] = {
+    let mut all = [0; SIZE + 1];
+    let mut number = 0;
+    while number < SIZE {
+        all[number + 1] = all[number] + ALL_NAMES[number].len() as u16;
+        number += 1;
+    }
+    all
+};
+
+const HOW_MANY_ASK: usize = {
+    let asks: [bool; SIZE] = by_number!(false, |row| !row.asks.is_empty());
+    let (mut count, mut number) = (0, 0);
+    while number < SIZE {
+        (count, number) = (count + asks[number] as usize, number + 1);
+    }
+    count
+};
+const ALL_ASKS: [&[Unless]; SIZE] = by_number!(&[] as &[Unless], |row| row.asks);
+/// What calls ask with, of those that can.
+static ASKS: [&[Unless]; HOW_MANY_ASK] = {
+    let mut all: [&[Unless]; HOW_MANY_ASK] = [&[]; HOW_MANY_ASK];
+    let (mut at, mut number) = (0, 0);
+    while number < SIZE {
+        if !ALL_ASKS[number].is_empty() {
+            all[at] = ALL_ASKS[number];
+            at += 1;
+        }
+        number += 1;
+    }
+    all
+};
+/// More than a call's place among them by one; 0: it has none.
+static ASKS_AT: [u8; SIZE] = {
+    let mut all = [0; SIZE];
+    let (mut count, mut number) = (0, 0);
+    while number < SIZE {
+        if !ALL_ASKS[number].is_empty() {
+            count += 1;
+            all[number] = count;
+        }
+        number += 1;
+    }
+    all
+};
 
 #[inline]
 fn at<T: Copy>(all: &[T; SIZE], number: i64) -> Option<T> {
@@ -558,7 +658,10 @@ pub fn name(number: i64) -> Option<&'static str> {
     if number == OF_32_BITS {
         return Some("of 32 bits");
     }
-    at(&NAMES, number).filter(|name| !name.is_empty())
+    let number = usize::try_from(number).ok()?;
+    let (from, to) = (*NAMES_AT.get(number)?, *NAMES_AT.get(number + 1)?);
+    let name = core::str::from_utf8(NAMES.get(from.into()..to.into())?).ok()?;
+    (!name.is_empty()).then_some(name)
 }
 
 /// Which arguments of a call are descriptors, of those calls that can go to the kernel.
@@ -574,10 +677,18 @@ pub fn makes_descriptor(number: i64) -> bool {
     at(&MAKES, number).unwrap_or(false)
 }
 
+/// What a call does with names and ids.
+#[must_use]
+pub fn effect(number: i64) -> Effect {
+    at(&EFFECTS, number).unwrap_or(Effect::Other)
+}
+
 /// Whether a call changes nothing with these arguments.
 #[must_use]
 pub fn only_asks(number: i64, args: &[u64; 6]) -> bool {
-    at(&ASKS, number).flatten().is_some_and(|asks| asks.iter().any(|unless| unless.holds(args)))
+    let place = at(&ASKS_AT, number).and_then(|place| usize::from(place).checked_sub(1));
+    let asks = place.and_then(|place| ASKS.get(place)).copied().unwrap_or_default();
+    asks.iter().any(|unless| unless.holds(args))
 }
 
 /// Where and how a call of the recorder's looks.
@@ -624,6 +735,11 @@ mod tests {
             assert_eq!(row(want.number).map(|row| row.name), Some(want.name));
             assert_eq!(class(want.number), want.class);
             assert_eq!(name(want.number), Some(want.name));
+            assert_eq!(effect(want.number), want.handler.effect());
+            for args in [[0; 6], [1; 6], [3; 6], [5; 6], [u64::MAX; 6]] {
+                let asks = want.asks.iter().any(|unless| unless.holds(&args));
+                assert_eq!(only_asks(want.number, &args), asks, "{want:?}");
+            }
         }
         for number in [-1, 400, LAST + 1, SIZE as i64, libc::SYS_getpid | 0x4000_0000, i64::MIN] {
             assert!(row(number).is_none() && name(number).is_none(), "{number}");

@@ -460,7 +460,7 @@ impl Tx {
             self.doom(Failure {
                 reason: reason::UNSUPPORTED,
                 errno: libc::ENOTSUP,
-                what: format!("{what} ({name}) can't be part of a transaction (TX_STRICT)"),
+                what: format!("{what} ({name}) can't be part of a strict transaction"),
                 path: path.to_vec(),
                 ..Failure::default()
             });

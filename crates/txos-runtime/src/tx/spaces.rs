@@ -5,7 +5,7 @@
 //! and root, the umask. The numbers of a process are those of its *space*: a multiple of [`SPACE`], plus the number.
 //! The process that began has space 0, so its numbers are what they were.
 
-use txos_calls::{Handler, OpenFlags};
+use txos_calls::{Effect, OpenFlags, effect};
 use txos_engine::object::{FileId, FileKind};
 
 use super::content::Data;
@@ -30,11 +30,7 @@ fn is_terminal(fd: i32) -> bool {
 /// Whether a call has two paths that are looked up.
 #[must_use]
 pub fn has_two_paths(number: i64) -> bool {
-    matches!(handler(number), Some(Handler::Rename(..) | Handler::Link(..)))
-}
-
-fn handler(number: i64) -> Option<Handler> {
-    txos_calls::row(number).map(|row| row.handler)
+    effect(number) == Effect::TwoNames
 }
 
 /// What is a process's own, besides its numbers, while no call of it is carried out.
@@ -348,25 +344,19 @@ impl Tx {
     /// EXDEV: the call has two paths. What can't be live has doomed the transaction.
     pub fn take_elsewhere(&mut self, call: &Call) -> Sys<Option<Vec<u8>>> {
         let Some(path) = self.process.elsewhere.take() else { return Ok(None) };
-        let handler = handler(call.number());
-        let makes = match handler {
-            Some(Handler::Open(_, OpenFlags::Arg(at))) => call.int(at) & libc::O_CREAT != 0,
-            Some(Handler::Open(_, OpenFlags::Creat)) => true,
+        let effect = effect(call.number());
+        let makes = match effect {
+            Effect::Opens(OpenFlags::Arg(at)) => call.int(at) & libc::O_CREAT != 0,
+            Effect::Opens(OpenFlags::Creat) => true,
             _ => false,
         };
-        let changes = matches!(
-            handler,
-            Some(
-                Handler::Change(..) | Handler::Make(_) | Handler::Unlink(..) | Handler::Symlink(_)
-            )
-        );
-        match call.number() {
-            number if has_two_paths(number) => return Err(Errno::XDEV),
+        match effect {
+            Effect::TwoNames => return Err(Errno::XDEV),
             _ if makes && kernel::statx(libc::AT_FDCWD, &path, 0).is_err() => {
                 self.unsupported_call("a new file outside of the versioned trees", &path)?;
             }
-            _ if changes => {
-                if matches!(handler, Some(Handler::Unlink(..))) {
+            Effect::Alters | Effect::Unlinks => {
+                if effect == Effect::Unlinks {
                     self.is_free(&path)?;
                 }
                 self.unsupported_call("a change outside of the versioned trees", &path)?;

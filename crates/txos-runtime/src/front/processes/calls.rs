@@ -457,7 +457,7 @@ fn is_of_the_transaction(link: &Link, number: i32) -> bool {
 
 /// Whether a call may change user, groups or capabilities.
 pub fn takes_rights(number: i64) -> bool {
-    txos_calls::row(number).is_some_and(|row| matches!(row.handler, txos_calls::Handler::NewIds(_)))
+    txos_calls::effect(number) == txos_calls::Effect::TakesIds
 }
 
 /// A read or write of several buffers, one after the other.

@@ -76,5 +76,5 @@ fn what_is_held_of_ipc_goes_out_before_its_answer_is_waited_for() {
     let text = strict.text();
     let looks: Vec<&str> = text.lines().take(2).collect();
     assert_eq!(looks[0], looks[1], "{strict:?}");
-    let _ = strict.says("can't be part of a transaction (TX_STRICT)");
+    let _ = strict.says("can't be part of a strict transaction");
 }
