@@ -176,7 +176,12 @@ impl Link {
         self.take_answer()
     }
 
-    /// The same with a descriptor beside it.
+    /// Sends a request that has no answer.
+    pub(super) fn tell(&self, request: &Request) {
+        let _ = wire::send(self.socket, request, &[]);
+    }
+
+    /// A request with a descriptor beside it.
     pub(super) fn ask_about(&self, request: &Request, number: i32) -> (Answer, [Option<i32>; 2]) {
         let _ = wire::send(self.socket, request, &[number]);
         self.take_answer()

@@ -78,7 +78,8 @@ struct Beside {
     file: Vec<u8>,
 }
 
-fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
+/// Whether the library can be loaded into any program that this process runs.
+fn can_load() -> Result<(), Stop> {
     if in_process::library().is_empty() {
         let why = "a process of the transaction runs another program, into which libtxos.so can't be loaded: the library \
                    is part of the program that began it, or its path has a colon or a space";
@@ -89,6 +90,11 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                    loads no library into it";
         return Err(Stop::Cannot(why.into()));
     }
+    Ok(())
+}
+
+fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
+    can_load()?;
     let at = usize::from(call.number() == libc::SYS_execveat);
     let (dir, flags) = if at == 1 { (call.int(0), call.int(4)) } else { (libc::AT_FDCWD, 0) };
     let given = call.path(at)?;
@@ -102,12 +108,13 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
         true => [format!("/dev/fd/{dir}/").as_bytes(), &name].concat(),
         false => name.clone(),
     };
+    let mut other_libraries = None;
     let mut found = match loader::program_at(dir, &given) {
         Some((number, path)) => {
             name = path;
             Found::Copy(OwnedFd::of(kernel::copy_high(number)?))
         }
-        None => find(link, dir, &given, flags)?,
+        None => find(link, dir, &given, flags, &mut other_libraries)?,
     };
     let first = match &found {
         Found::At(path) => Some(path.clone()),
@@ -140,7 +147,9 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             )));
         }
         match kind {
-            Kind::Dynamic(linker) if asks_only(call, at)? || has_other_libraries(link) => {
+            Kind::Dynamic(linker)
+                if asks_only(call, at)? || has_other_libraries(link, other_libraries) =>
+            {
                 return load(link, found, &name, Some(linker), called, arguments);
             }
             Kind::Dynamic(_) => {
@@ -179,7 +188,7 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
                 }
                 arguments.splice(0..0, before);
                 name = interpreter;
-                found = find(link, libc::AT_FDCWD, &name, 0)?;
+                found = find(link, libc::AT_FDCWD, &name, 0, &mut other_libraries)?;
                 all_stable &= matches!(&found, Found::At(path) if path.to_bytes() == name);
             }
             Kind::Alone(linker) => {
@@ -233,10 +242,10 @@ fn asks_only(call: &Call, at: usize) -> Result<bool, Stop> {
 
 /// Whether the kernel, and the dynamic linker that it starts before the library is there, would find other libraries outside of
 /// the transaction than the program is to have. (Where the library can't load a program, it has those.) Or the library is of a
-/// C library that the program does not have.
-fn has_other_libraries(link: &Link) -> bool {
-    in_process::has_linker()
-        || program::can_be_accompanied() && link.ask_plainly(&Request::new(Ask::Libraries, 0)) == 1
+/// C library that the program does not have. `told`: what the server has said of it.
+fn has_other_libraries(link: &Link, told: Option<bool>) -> bool {
+    let asked = || link.ask_plainly(&Request::new(Ask::Libraries, 0)) == 1;
+    in_process::has_linker() || program::can_be_accompanied() && told.unwrap_or_else(asked)
 }
 
 /// The library as the program, which is to load one that was found by a name, with its dynamic linker.
@@ -252,7 +261,7 @@ fn load(
     loader::image::check(program.number())?;
     let linker = match linker {
         Some(path) => {
-            let found = find(link, libc::AT_FDCWD, &path, 0)?;
+            let found = find(link, libc::AT_FDCWD, &path, 0, &mut None)?;
             let (linker, _) = open_to_load(link, found, &path)?;
             loader::image::check(linker.number())?;
             Some(linker)
@@ -301,8 +310,14 @@ fn open_to_load(link: &Link, found: Found, name: &[u8]) -> Result<(OwnedFd, Vec<
     Ok((OwnedFd::of(kernel::set_aside(fd.into_number())), file))
 }
 
-/// Where a program is.
-fn find(link: &Link, dir: i32, path: &[u8], flags: i32) -> Result<Found, Stop> {
+/// Where a program is, and whether programs have other libraries, if the server was asked.
+fn find(
+    link: &Link,
+    dir: i32,
+    path: &[u8],
+    flags: i32,
+    other_libraries: &mut Option<bool>,
+) -> Result<Found, Stop> {
     let given = || CString::new(path).map_err(|_| Stop::Errno(Errno::INVAL));
     if path.is_empty() && !link.is_ours(dir) {
         if flags & libc::AT_EMPTY_PATH == 0 {
@@ -322,6 +337,7 @@ fn find(link: &Link, dir: i32, path: &[u8], flags: i32) -> Result<Found, Stop> {
     request.words = [seen_from as u64, place as u64, flags as u64, 0, 0, 0];
     let (answer, beside) = link.ask(&request);
     check(answer.answer)?;
+    *other_libraries = answer.more[1].checked_sub(1).map(|has| has != 0);
     match (answer.how(), beside) {
         (Some(How::WithDescriptors), [Some(fd), _]) => {
             let fd = OwnedFd::of(fd);
@@ -393,7 +409,8 @@ impl Image {
         kernel::set_close_on_exec(link.socket, false)?;
         let mut becomes = Request::new(Ask::Becomes, 1);
         becomes.words[0] = can_be_loaded(library).into();
-        link.ask_plainly(&becomes);
+        // The next program of this process speaks up after it, or its connection ends.
+        link.tell(&becomes);
         vforked::hand_back();
         let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
         let blocked = signals::set_mask(mask);

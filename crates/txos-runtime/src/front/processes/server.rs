@@ -800,6 +800,10 @@ impl Server<'_> {
                     (_, 0) => Becomes::Perhaps,
                     _ => Becomes::Surely,
                 };
+                if request.number != 0 {
+                    // It goes on without an answer.
+                    return None;
+                }
                 Ok(Answered::of(0))
             }
             Some(Ask::End) if self.desk.members[at].first => {
@@ -1231,17 +1235,18 @@ impl Server<'_> {
         tx.exchange(&mut member.own);
         let program = tx.program_of_member(dir, &path, request.words[2] as i32);
         tx.exchange(&mut member.own);
-        match program? {
-            Program::AsGiven => Ok(Answered::of(0)),
-            Program::Copy(fd) => {
-                Ok(Answered(Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])))
-            }
+        let (mut answer, beside) = match program? {
+            Program::AsGiven => (Answer::new(How::Done, 0), Beside::default()),
+            Program::Copy(fd) => (Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])),
             Program::Stable(path) => {
                 let mut answer = Answer::new(How::Yourself, 0);
                 answer.more[0] = member.put(&path)?;
-                Ok(Answered(answer, Beside::default()))
+                (answer, Beside::default())
             }
-        }
+        };
+        // What it would ask next.
+        answer.more[1] = 1 + u64::from(tx.has_other_libraries());
+        Ok(Answered(answer, beside))
     }
 
     /// A place for a child of a process.
