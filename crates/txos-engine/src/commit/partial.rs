@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::roots::{EntryRef, Roots};
 use super::{ExecContext, Options, Summary, prepare_and_execute, published_by, record, recorded};
 use crate::changeset::{
-    Action, AttrChange, Change, ChangeSet, Delta, record as record_deltas, recorded_deltas,
+    Action, AttrChange, Change, ChangeSet, Delta, move_on, record as record_deltas, recorded_deltas,
 };
 use crate::error::{Error, Result};
 use crate::journal::Journal;
@@ -342,13 +342,17 @@ fn upper_place(pending: &Transaction, op: &Op) -> Option<Vec<u8>> {
 pub(super) fn finish_split(home: &Home, pending: &mut Transaction, reads: &ReadSet) -> Result<()> {
     let Some(part) = pending.meta.splitting else { return Ok(()) };
     let committed = match home.meta(part) {
-        Ok(meta) => meta.state == State::Committed,
-        Err(Error::NoSuchTransaction(_)) => false,
+        Ok(meta) => Some(meta).filter(|meta| meta.state == State::Committed),
+        Err(Error::NoSuchTransaction(_)) => None,
         Err(e) => return Err(e),
     };
-    if committed && let Some(mut plan) = plan::load(home, part)? {
+    if let Some(meta) = committed
+        && let Some(mut plan) = plan::load(home, part)?
+    {
         let roots = Roots::open(&plan)?;
-        return move_out(home, pending, &mut plan, &roots, reads.clone(), &[]);
+        // What was moved out meanwhile has a later ctime, and is not among them: the rest may be in conflict with that.
+        let links = untouched_links(&plan, &roots, meta.commit_stamp);
+        return move_out(home, pending, &mut plan, &roots, reads.clone(), &links);
     }
     pending.meta.ends_split();
     pending.save(pending.meta.durable)?;
@@ -371,30 +375,43 @@ fn takes_no_link(plan: &Plan, reads: &ReadSet) -> Result<()> {
     seen.map_or(Ok(()), |(path, _)| Err(unsupported(&path, problem)))
 }
 
-/// Which operations have taken a name away from a file that has others, and that nobody has changed since, and how the file was found.
-fn untouched_links(
-    plan: &Plan,
-    roots: &Roots,
-    commit_stamp: Option<Stamp>,
-) -> Vec<(usize, Version)> {
+/// A file of several names on which a part has worked, and which nobody has changed since.
+struct Linked {
+    /// Which operation.
+    index: usize,
+    /// How the part found it.
+    base: Version,
+    /// How the part left it.
+    left: Version,
+}
+
+/// The files from which operations have taken a name of several, or which they have changed in place.
+fn untouched_links(plan: &Plan, roots: &Roots, commit_stamp: Option<Stamp>) -> Vec<Linked> {
     let link = |(index, op): (usize, &Op)| {
-        if !matches!(op.does, Does::Remove { .. } | Does::Exchange { .. }) {
-            return None;
-        }
         let base = op.base.filter(|base| base.kind() != FileKind::Dir && base.nlink > 1)?;
-        let now = roots.slot(op).and_then(|slot| slot.look()).ok()??;
-        let untouched = commit_stamp.is_some_and(|stamp| now.ctime < stamp);
-        (untouched && now.same_but_ctime(&base)).then_some((index, base))
+        let end = match op.does {
+            Does::Remove { .. } | Does::Exchange { .. } => roots.slot(op),
+            Does::Data(_) | Does::Patch { .. } | Does::Attrs { .. } => roots.after(op),
+            _ => return None,
+        };
+        let left = end.and_then(|end| end.look()).ok()??;
+        let as_found = left.id == base.id && (op.is_in_place() || left.same_but_ctime(&base));
+        let untouched = commit_stamp.is_some_and(|stamp| left.ctime < stamp);
+        (untouched && as_found).then_some(Linked { index, base, left })
     };
     plan.ops.iter().enumerate().filter_map(link).collect()
 }
 
 /// The same files, as the part found them, and as they are now that what it retained is in its place.
-fn links_left(plan: &Plan, roots: &Roots, links: &[(usize, Version)]) -> Vec<(Version, Version)> {
-    let left = |&(index, base): &(usize, Version)| {
-        let end = retained_or_other(roots, plan.ops.get(index)?, &base)?;
+fn links_left(plan: &Plan, roots: &Roots, links: &[Linked]) -> Vec<(Version, Version)> {
+    let left = |link: &Linked| {
+        let op = plan.ops.get(link.index)?;
+        let end = match op.is_in_place() {
+            true => roots.after(op).ok()?,
+            false => retained_or_other(roots, op, &link.base)?,
+        };
         let now = end.look().ok()??;
-        now.same_but_ctime(&base).then_some((base, now))
+        (now.id == link.left.id && now.same_but_ctime(&link.left)).then_some((link.base, now))
     };
     links.iter().filter_map(left).collect()
 }
@@ -416,7 +433,7 @@ fn move_out(
     plan: &mut Plan,
     roots: &Roots,
     mut reads: ReadSet,
-    links: &[(usize, Version)],
+    links: &[Linked],
 ) -> Result<()> {
     let mut published = published_by(plan);
     // Who has lost a name only is otherwise as it was: what the rest has seen of it by another one still has to hold.
@@ -460,14 +477,15 @@ fn move_out(
         }
     }
     plan::save(home, plan)?;
+    let links = links_left(plan, roots, links);
     if pending.meta.recorded {
-        forget_deltas(pending, plan, roots)?;
+        forget_deltas(pending, plan, roots, &links)?;
     }
     // Names were looked at before they were changed. If none of them is in the read set any more, the
     // run that was interrupted has stored it: names must not be counted twice.
     if published.verified.iter().any(|path| reads.get(path).is_some()) {
         reads.forget(&published);
-        reads.moved_on(&links_left(plan, roots, links));
+        reads.moved_on(&links);
         pending.save_reads(&reads, plan.durable)?;
     }
     pending.meta.changes = pending.meta.changes.map(|all| all.saturating_sub(plan.shown()));
@@ -530,8 +548,14 @@ fn linked_below(roots: &Roots, op: &Op) -> std::result::Result<Vec<Handle>, Errn
 }
 
 /// Takes what a committed part has published out of the list of changes. What stays may be a change of a directory in which
-/// the part has changed names, and so moved the times.
-fn forget_deltas(pending: &mut Transaction, plan: &Plan, roots: &Roots) -> Result<()> {
+/// the part has changed names, and so moved the times; or it may take another name of a file on which the part has worked (`links`:
+/// as of [`links_left`]).
+fn forget_deltas(
+    pending: &mut Transaction,
+    plan: &Plan,
+    roots: &Roots,
+    links: &[(Version, Version)],
+) -> Result<()> {
     let published: HashSet<(usize, &[u8], bool)> = plan
         .ops
         .iter()
@@ -556,6 +580,7 @@ fn forget_deltas(pending: &mut Transaction, plan: &Plan, roots: &Roots) -> Resul
             delta.what.follow_directory(now);
         }
     }
+    let _ = move_on(&mut rest, links);
     record_deltas(pending, &rest, plan.durable)
 }
 

@@ -327,6 +327,96 @@ fn what_a_part_leaves_of_a_file_by_another_name_the_rest_depends_on() {
     }
 }
 
+/// A part changes a file of which the rest takes another name: the rest depends on the file as the part has left it.
+#[test]
+fn a_part_changes_a_file_of_which_the_rest_takes_another_name() {
+    const PREPARE: &str =
+        "mkdir d; echo file > a; ln a d/b; ln -s nowhere link; echo other > other; touch -d @9 d";
+    let write = "printf x | dd of=a conv=notrunc status=none";
+    let cases = [
+        (write, "true"),
+        (write, "echo theirs >> a"),
+        (write, "chmod 640 d/b"),
+        ("echo more >> a", "true"),
+        (": > a", "true"),
+        ("chmod 600 a", "true"),
+        ("chmod 600 a", "echo theirs >> d/b"),
+        ("touch -d @5 a", "true"),
+        ("setfattr -n user.k -v 1 a", "true"),
+    ];
+    for (view, take) in [
+        ("overlay", "mv -f link d/b"),
+        ("overlay", "ln other new; mv -f new d/b"),
+        ("library", "mv -f link d/b"),
+        ("library", "ln other new; mv -f new d/b"),
+    ] {
+        // In an overlay the rest does not say which state of the file it has replaced.
+        let cases = cases.iter().filter(|(_, theirs)| view == "library" || *theirs == "true");
+        for &(change, theirs) in cases {
+            let case = format!("{view}: {change}, {take}, {theirs}");
+            let lab = Lab::new();
+            let _ = lab.native(PREPARE);
+            let before = Tree::of(lab.tree());
+            let script = format!("set -e; {change}; {take}");
+            let _ = lab.script(&["--view", view, "--keep", "-q"], &script).run().expect(0);
+            let id = lab.newest();
+            let part = lab.txos(["commit", &id, "a"]).run();
+            // An overlay has a copy of the moved link, so something new takes the name.
+            if view == "overlay" && take.starts_with("mv") {
+                let _ = part.expect(125).says("have to be committed together");
+                before.expect_same(&Tree::of(lab.tree()));
+                continue;
+            }
+            assert_eq!(part.code(), 0, "{case}: {part:?}");
+            let _ = lab.native(theirs);
+            let middle = Tree::of(lab.tree());
+            let rest = lab.txos(["commit", &id]).run();
+            if theirs != "true" {
+                assert_eq!(rest.code(), 75, "{case}: {rest:?}");
+                middle.expect_same(&Tree::of(lab.tree()));
+                continue;
+            }
+            assert_eq!(rest.code(), 0, "{case}: {rest:?}");
+            let native = lab.nested("native");
+            let _ = native.native(PREPARE);
+            let _ = native.native(&script);
+            let tolerance =
+                Tolerance { now_from: Some(1_500_000_000), links: true, ..Tolerance::default() };
+            Tree::of(native.tree()).expect(&Tree::of(lab.tree()), tolerance, &case);
+            let _ = lab.txos(["revert", &id]).run().expect(0);
+            middle.expect(&Tree::of(lab.tree()), tolerance, &case);
+        }
+    }
+}
+
+/// The same if the commit of the part is killed, at each of its steps: the rest goes with the part or after it.
+#[test]
+fn a_part_that_is_killed_leaves_a_rest_that_takes_another_name() {
+    const PREPARE: &str = "mkdir d; echo file > a; ln a d/b; ln -s nowhere link";
+    const CHANGE: &str = "set -e; printf x | dd of=a conv=notrunc status=none; mv -f link d/b";
+    let native = Lab::in_memory();
+    let _ = native.native(&format!("{PREPARE}; {CHANGE}"));
+    let native = Tree::of(native.tree());
+    let mut killed = 0;
+    for step in 1.. {
+        let lab = Lab::in_memory();
+        let _ = lab.native(PREPARE);
+        let _ = lab.script(&["--view", "library", "--keep", "-q"], CHANGE).run().expect(0);
+        let id = lab.newest();
+        let part = lab.txos(["commit", &id, "a"]).env("TXOS_FAULT", format!("kill@{step}")).run();
+        let rest = lab.txos(["commit", &id]).run();
+        assert_eq!(rest.code(), 0, "killed at step {step}: {part:?}, {rest:?}");
+        let tolerance =
+            Tolerance { now_from: Some(1_500_000_000), links: true, ..Tolerance::default() };
+        native.expect(&Tree::of(lab.tree()), tolerance, &format!("killed at step {step}"));
+        if part.code() == 0 {
+            break;
+        }
+        killed += 1;
+    }
+    assert!(killed > 10, "only {killed} steps");
+}
+
 #[test]
 fn part_of_a_pending_transaction_is_committed() {
     let lab = Lab::in_memory();
