@@ -3,7 +3,7 @@
 
 use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
-use super::paths::{Place, look_up, own_program, places};
+use super::paths::{Place, in_directory, look_up, own_descriptor, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
 use super::{answers, client, images, lent, programs, signalling, sockets};
 use crate::call::Call;
@@ -635,23 +635,22 @@ fn is_local(number: i64) -> bool {
 
 fn once(process: &Process, call: &Call, shape: &Shape) -> Sys<Done> {
     let mut link = process.link();
-    let found = match places(&link, call, shape) {
+    let found = places(&link, call, shape);
+    if let Ok(Some(places)) = &found {
+        return asked(&mut link, call, shape, places, None);
+    }
+    if let Some(special) = special_of(&link, call) {
+        let done = asked(&mut link, &special.call, shape, &special.places, Some(special.number))?;
+        if !matches!(done, Done::Natively) {
+            return Ok(done);
+        }
+    }
+    match found {
         Err(Errno::XDEV) => {
             drop(link);
-            return Err(new_name(process, call).err().unwrap_or(Errno::XDEV));
+            Err(new_name(process, call).err().unwrap_or(Errno::XDEV))
         }
-        found => found?,
-    };
-    match found {
-        Some(places) => asked(&mut link, call, shape, &places, None),
-        None => match special_of(call) {
-            Some(number) => {
-                // Where there is a path it is empty.
-                let empty = Place { path_at: 1, dir_at: Some(0), dir: number, path: Vec::new() };
-                asked(&mut link, call, shape, &[empty], Some(number))
-            }
-            None => Ok(Done::Natively),
-        },
+        found => found.map(|_| Done::Natively),
     }
 }
 
@@ -673,11 +672,43 @@ fn new_name(process: &Process, call: &Call) -> Sys<()> {
     }
 }
 
-/// The descriptor that a call is about, if it is of a FIFO or device with a name in the tree, and the call about the attributes
-/// of that. What its bytes are, the kernel knows, and the process has the descriptor; its attributes are the transaction's.
-fn special_of(call: &Call) -> Option<i32> {
-    let number = call.int(0);
-    let by_path = |flags: i32| {
+/// A call about a FIFO or device with a name in the tree that the process has open itself, and about its attributes or names. What
+/// its bytes are, the kernel knows, and the process has the descriptor; its attributes and names are the transaction's.
+struct Special {
+    /// Where it is open.
+    number: i32,
+    /// The call as the server is to have it: there the number is [`wire::SPECIAL`].
+    call: Call,
+    /// Where the server looks paths up.
+    places: Vec<Place>,
+}
+
+fn special_of(link: &Link, call: &Call) -> Option<Special> {
+    let (number, mut places) = by_number(call).or_else(|| by_own_path(link, call))?;
+    let kind = kernel::look_fd(number).ok()?.kind();
+    if !matches!(kind, FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice) {
+        return None;
+    }
+    let path = kernel::path_of_fd(number).ok()?;
+    if !path.starts_with(b"/") || txos_engine::scope::is_never(&path) {
+        return None;
+    }
+    if call.number() == libc::SYS_linkat {
+        places.push(new_place(link, call)?);
+    }
+    let call = match places.first() {
+        Some(Place { dir_at: Some(0), dir: wire::SPECIAL, .. }) => {
+            // SAFETY: it is no address.
+            unsafe { call.with_word(0, wire::SPECIAL as u64) }
+        }
+        _ => *call,
+    };
+    Some(Special { number, call, places })
+}
+
+/// The descriptor that a call is about, and where the server finds it.
+fn by_number(call: &Call) -> Option<(i32, Vec<Place>)> {
+    let is_empty = |flags: i32| {
         flags & libc::AT_EMPTY_PATH != 0 && call.path(1).is_ok_and(|path| path.is_empty())
     };
     let is_about_it = match call.number() {
@@ -689,21 +720,59 @@ fn special_of(call: &Call) -> Option<i32> {
         | libc::SYS_flistxattr
         | libc::SYS_fremovexattr => true,
         libc::SYS_futimesat => call.word(1) == 0,
-        libc::SYS_utimensat => call.word(1) == 0 || by_path(call.int(3)),
-        libc::SYS_newfstatat | libc::SYS_fchmodat2 => by_path(call.int(3)),
-        libc::SYS_statx => by_path(call.int(2)),
-        libc::SYS_fchownat => by_path(call.int(4)),
+        libc::SYS_utimensat => call.word(1) == 0 || is_empty(call.int(3)),
+        libc::SYS_newfstatat | libc::SYS_fchmodat2 => is_empty(call.int(3)),
+        libc::SYS_statx => is_empty(call.int(2)),
+        libc::SYS_fchownat | libc::SYS_linkat => is_empty(call.int(4)),
         _ => false,
     };
-    if !is_about_it || number < 0 {
+    // Where there is a path it is empty.
+    let empty = Place { path_at: 1, dir_at: Some(0), dir: wire::SPECIAL, path: Vec::new() };
+    (is_about_it && call.int(0) >= 0).then(|| (call.int(0), vec![empty]))
+}
+
+/// The same by the path that a descriptor has in `/proc`.
+fn by_own_path(link: &Link, call: &Call) -> Option<(i32, Vec<Place>)> {
+    let follows = |flags: i32| flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    let path_at = match call.number() {
+        libc::SYS_stat
+        | libc::SYS_access
+        | libc::SYS_chmod
+        | libc::SYS_chown
+        | libc::SYS_utime
+        | libc::SYS_utimes
+        | libc::SYS_setxattr
+        | libc::SYS_getxattr
+        | libc::SYS_listxattr
+        | libc::SYS_removexattr
+        | libc::SYS_readlink => 0,
+        libc::SYS_faccessat | libc::SYS_fchmodat | libc::SYS_futimesat | libc::SYS_readlinkat => 1,
+        libc::SYS_newfstatat | libc::SYS_faccessat2 | libc::SYS_fchmodat2 | libc::SYS_utimensat
+            if follows(call.int(3)) =>
+        {
+            1
+        }
+        libc::SYS_statx if follows(call.int(2)) => 1,
+        libc::SYS_fchownat if follows(call.int(4)) => 1,
+        libc::SYS_linkat if call.int(4) & libc::AT_SYMLINK_FOLLOW != 0 => 1,
+        _ => return None,
+    };
+    if call.word(path_at) == 0 {
         return None;
     }
-    let kind = kernel::look_fd(number).ok()?.kind();
-    if !matches!(kind, FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice) {
-        return None;
-    }
-    let path = kernel::path_of_fd(number).ok()?;
-    (path.starts_with(b"/") && !txos_engine::scope::is_never(&path)).then_some(number)
+    let number = own_descriptor(&call.path(path_at).ok()?)?;
+    let (dir_at, dir) = (path_at.checked_sub(1), libc::AT_FDCWD);
+    let path = format!("/proc/self/fd/{}", link.space + wire::SPECIAL).into_bytes();
+    Some((number, vec![Place { path_at, dir_at, dir, path }]))
+}
+
+/// Where the server makes the new name of a link. `None`: nowhere.
+fn new_place(link: &Link, call: &Call) -> Option<Place> {
+    let (path_at, dir_at) = (3, Some(2));
+    let (dir, path) = (call.int(2), call.path(path_at).ok()?);
+    let (dir, path) =
+        look_up(link, call.number(), dir, path.clone()).or_else(|| in_directory(dir, &path))?;
+    Some(Place { path_at, dir_at, dir, path })
 }
 
 /// A call as a request, with its paths and buffers in the window.
@@ -756,7 +825,7 @@ fn request_of(link: &Link, call: &Call, shape: &Shape, places: &[Place]) -> Sys<
     Ok(request)
 }
 
-/// Asks once. `special`: about what is open at that number.
+/// Asks once. `special`: about the FIFO or device that is open at that number.
 fn asked(
     link: &mut Link,
     call: &Call,
@@ -775,7 +844,7 @@ fn asked(
         None => link.ask(&request),
     };
     match (answer.how(), chosen) {
-        (Some(How::Later), _) if special.is_some() => return Ok(Done::Natively),
+        (Some(How::Yourself), _) if special.is_some() => return Ok(Done::Natively),
         (Some(How::Later), chosen) => {
             chosen.into_iter().for_each(kernel::close);
             return Ok(Done::Later);

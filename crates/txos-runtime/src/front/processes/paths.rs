@@ -74,21 +74,14 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
         }
         return below(dir, path);
     }
-    let mut parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
-    parts.retain(|part| !matches!(*part, b"" | b"."));
-    let own = LazyCell::new(|| number_of_process().to_string());
-    let is_own = |name: &[u8]| name == b"self" || name == b"thread-self" || name == own.as_bytes();
-    let rest = match parts[..] {
-        [b"dev", b"tty"] => return None,
-        [b"dev", b"stdin"] => vec![&b"fd"[..], b"0"],
-        [b"dev", b"stdout"] => vec![&b"fd"[..], b"1"],
-        [b"dev", b"stderr"] => vec![&b"fd"[..], b"2"],
-        [b"dev", b"fd", ref rest @ ..] => [&[&b"fd"[..]], rest].concat(),
-        [b"proc", name, ref rest @ ..] if is_own(name) => rest.to_vec(),
-        _ => return Some((dir, path)),
-    };
+    let parts = parts_of(&path);
+    if parts[..] == [b"dev", b"tty"] {
+        return None;
+    }
+    let Some(rest) = in_own_directory(&parts) else { return Some((dir, path)) };
     let joined = |parts: &[&[u8]]| parts.join(&b'/');
     let of_number = || {
+        let own = number_of_process().to_string();
         let place = [&b"proc"[..], own.as_bytes()];
         let all = [&place[..], &rest[..]].concat();
         (dir, [&b"/"[..], &joined(&all)].concat())
@@ -127,6 +120,35 @@ pub fn look_up(link: &Link, number: i64, dir: i32, path: Vec<u8>) -> Option<(i32
         },
         _ if rest.contains(&&b".."[..]) => Some(of_number()),
         _ if rest.len() > 2 && rest[0] == b"task" => Some(of_number()),
+        _ => None,
+    }
+}
+
+fn parts_of(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect()
+}
+
+/// A path's names in the process's own directory in `/proc`, if it leads there.
+fn in_own_directory<'a>(parts: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+    let own = LazyCell::new(|| number_of_process().to_string());
+    let is_own = |name: &[u8]| name == b"self" || name == b"thread-self" || name == own.as_bytes();
+    Some(match *parts {
+        [b"dev", b"stdin"] => vec![&b"fd"[..], b"0"],
+        [b"dev", b"stdout"] => vec![&b"fd"[..], b"1"],
+        [b"dev", b"stderr"] => vec![&b"fd"[..], b"2"],
+        [b"dev", b"fd", ref rest @ ..] => [&[&b"fd"[..]], rest].concat(),
+        [b"proc", name, ref rest @ ..] if is_own(name) => rest.to_vec(),
+        _ => return None,
+    })
+}
+
+/// The number in the path that one of the process's descriptors has in `/proc`.
+pub fn own_descriptor(path: &[u8]) -> Option<i32> {
+    if !path.starts_with(b"/") || path.ends_with(b"/") {
+        return None;
+    }
+    match in_own_directory(&parts_of(path))?[..] {
+        [b"fd", number] => std::str::from_utf8(number).ok()?.parse().ok(),
         _ => None,
     }
 }
@@ -170,7 +192,7 @@ fn follows(call: &Call) -> bool {
 }
 
 /// A name below a directory that is open at a number of the kernel's, as a path from the root.
-fn in_directory(dir: i32, path: &[u8]) -> Option<(i32, Vec<u8>)> {
+pub fn in_directory(dir: i32, path: &[u8]) -> Option<(i32, Vec<u8>)> {
     if dir < 0 || path.is_empty() || path.starts_with(b"/") {
         return None;
     }

@@ -1072,18 +1072,15 @@ impl Server<'_> {
         opened.map(|()| Answered::of(0))
     }
 
-    /// A call about a FIFO or device that a process has open itself.
+    /// A call about a FIFO or device that a process has open itself, and that the call has at the number for that.
     fn special(&mut self, at: usize, request: &Request, beside: Option<OwnedFd>) -> Sys<Answered> {
-        /// No process has so many.
-        const NUMBER: i32 = SPACE - 1;
         let fd = OwnedFd::of(kernel::move_high(beside.ok_or(Errno::BADF)?.into_number())?);
-        let number = self.desk.members[at].space + NUMBER;
+        let number = self.desk.members[at].space + wire::SPECIAL;
         let tx = transaction(self.thread).ok_or(Errno::CANCELED)?;
         if !tx.stands_for_special(number, fd)? {
-            return Ok(Answered(Answer::new(How::Later, 0), Beside::default()));
+            return Ok(Answered(Answer::new(How::Yourself, 0), Beside::default()));
         }
         let mut about_it = *request;
-        about_it.words[0] = NUMBER as u64;
         about_it.chosen = -1;
         let answered = self.call(at, &about_it);
         transaction(self.thread).ok_or(Errno::CANCELED)?.closes_special(number);

@@ -10,6 +10,7 @@ use std::mem::{MaybeUninit, zeroed};
 use std::sync::atomic::AtomicU32;
 
 use crate::raw::{Errno, Sys, check, syscall};
+use crate::tx::spaces::SPACE;
 
 /// The size of a window, in bytes.
 pub const WINDOW: usize = 1 << 20;
@@ -66,7 +67,8 @@ pub enum Ask {
     Group,
     /// Whether the dynamic linker would find other libraries in the transaction than outside of it.
     Libraries,
-    /// To carry out a call about the attributes of a FIFO or device that the process has open, beside it.
+    /// To carry out a call about the attributes or names of a FIFO or device that the process has open, beside it. The call has it at
+    /// [`SPECIAL`].
     Special,
     /// To open a file for a number that stands for its image ([`super::images`]).
     Reopen,
@@ -171,6 +173,9 @@ impl Answer {
 pub trait Message: Copy {}
 impl Message for Request {}
 impl Message for Answer {}
+
+/// The number for what goes beside a call ([`Ask::Special`]). No process has so many.
+pub const SPECIAL: i32 = SPACE - 1;
 
 /// How many descriptors go beside a message at most.
 pub const BESIDE: usize = 2;

@@ -3,6 +3,7 @@
 
 use rustix::process::Signal;
 use txos_testkit::rendezvous::PAUSE;
+use txos_testkit::tree::Tolerance;
 use txos_testkit::user::User;
 use txos_testkit::wait::until;
 use txos_testkit::{Done, Invocation, Lab, Rendezvous, Tree, binary, system};
@@ -381,6 +382,80 @@ except NotADirectoryError: print('no directory')
     let run = lab.txos(["run", "--view", "library", "--", "python3", "below.py"]);
     assert_eq!(run.run().expect(0).text(), "no directory\n");
     lab.expect_clean();
+}
+
+/// Names and attributes of a FIFO or device that a process has open, by its descriptor: whether it is stable, this command's or
+/// an earlier one's.
+#[test]
+fn names_of_an_open_fifo_are_the_transactions() {
+    const MAKE: &str = "mkdir b; mkfifo b/first";
+    const SCRIPT: &str = "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def linked(*arguments):
+    ctypes.set_errno(0)
+    print(libc.linkat(*arguments), os.strerror(ctypes.get_errno()))
+os.mkfifo('own')
+names = ['stable', 'b/first', 'own'] + ['null'] * (os.geteuid() == 0)
+for name in names:
+    fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    by_path, new = b'/proc/self/fd/%d' % fd, os.path.basename(name)
+    linked(-100, by_path, -100, b'd/' + new.encode() + b'1', 0x400)
+    linked(-100, by_path, -100, b'd/' + new.encode() + b'1', 0x400)
+    linked(-100, by_path, -100, b'none/' + new.encode(), 0x400)
+    # Without that flag it is a link of /proc.
+    linked(-100, by_path, -100, new.encode() + b'0', 0)
+    if os.geteuid() == 0: linked(fd, b'', os.open('d', os.O_RDONLY), new.encode() + b'2', 0x1000)
+    linked(fd, b'', -100, new.encode() + b'3', 0)
+    os.chmod(by_path, 0o640)
+    os.utime(by_path, (7, 7))
+    print(os.readlink(by_path).endswith(os.fsencode('/tree/' + name)), os.access(by_path, os.R_OK))
+    if os.geteuid() == 0: os.setxattr(by_path, 'trusted.note', b'kept'); print(os.listxattr(by_path))
+    for of in [fd, by_path, name, 'd/' + new + '1']:
+        seen = os.stat(of)
+        print(oct(seen.st_mode), seen.st_nlink, seen.st_mtime)
+    print(os.path.samefile(name, 'd/' + new + '1'), os.path.samestat(os.fstat(fd), os.stat(name)))
+    os.rename('d/' + new + '1', new + '4')
+    print(os.readlink(by_path).endswith(os.fsencode('/tree/' + name)))
+print(sorted(os.listdir('d')), sorted(os.listdir('.')))
+";
+    let ordinary = User::new();
+    for user in [None, Some(&ordinary)] {
+        let lab = user.map_or_else(Lab::in_memory, lab_of);
+        let native = lab.nested("native");
+        for place in [&lab, &native] {
+            let _ =
+                place.native("umask 022; mkfifo stable; mkdir d; mknod null c 1 3; chmod 777 .");
+            std::fs::write(place.path("script.py"), SCRIPT).unwrap();
+            if let Some(user) = user {
+                let _ = place.native(&format!("chown -R {}:{} .", user.uid, user.gid));
+            }
+        }
+        let as_user = |command: Invocation| match user {
+            Some(user) => user.runs(command),
+            None => command,
+        };
+        let _ = as_user(Invocation::shell(MAKE).dir(native.tree())).run().expect(0);
+        let before = Tree::of(lab.tree());
+        let kept = as_user(run(&lab, &["--keep", "-q"], MAKE)).run().expect(0);
+        let id = kept.stderr.trim().to_owned();
+        let _ = as_user(exec(&lab, &id, "python3 script.py; exit 3")).run().expect(3);
+        before.expect_same(&Tree::of(lab.tree()));
+        let ours = as_user(exec(&lab, &id, "python3 script.py; true")).run().expect(0).text();
+        let natively = as_user(Invocation::shell("python3 script.py").dir(native.tree()));
+        let natively = natively.run().expect(0).text();
+        assert_eq!(ours, natively);
+        before.expect_same(&Tree::of(lab.tree()));
+        let _ = as_user(lab.txos(["commit", &id])).run().expect(0);
+        expect_as_natively(&lab, &native);
+        let _ = as_user(lab.txos(["revert", &id])).run().expect(0);
+        // What was taken out of the tree keeps a link until `gc`.
+        let tolerance = Tolerance { links: true, ..Tolerance::default() };
+        before.expect(&Tree::of(lab.tree()), tolerance, "not as before");
+        if user.is_none() {
+            lab.expect_clean();
+        }
+    }
 }
 
 /// A further command runs in the directory that its path leads to in the transaction, and nothing that it does there is live.
