@@ -25,6 +25,10 @@ pub fn places(link: &Link, call: &Call, shape: &Shape) -> Sys<Option<Vec<Place>>
     let mut places = Vec::new();
     let mut kernels = Vec::new();
     let (mut natively, mut missing) = (0, None);
+    let may_be_empty = match call.number() {
+        libc::SYS_linkat => call.int(4) & libc::AT_EMPTY_PATH,
+        _ => 0,
+    };
     for &(path_at, part) in shape.parts {
         if part != Part::Path || call.word(path_at) == 0 {
             continue;
@@ -47,7 +51,7 @@ pub fn places(link: &Link, call: &Call, shape: &Shape) -> Sys<Option<Vec<Place>>
             continue;
         }
         natively += 1;
-        missing = missing.or(kernel::statx(place.dir, &place.path, 0).err());
+        missing = missing.or(kernel::statx(place.dir, &place.path, may_be_empty).err());
     }
     // Descriptors without a path.
     for &at in shape.descriptors {

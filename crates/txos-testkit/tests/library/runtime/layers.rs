@@ -417,6 +417,10 @@ for name in names:
     print(os.path.samefile(name, 'd/' + new + '1'), os.path.samestat(os.fstat(fd), os.stat(name)))
     os.rename('d/' + new + '1', new + '4')
     print(os.readlink(by_path).endswith(os.fsencode('/tree/' + name)))
+null = os.open('/dev/null', os.O_RDONLY)
+for new in [b'elsewhere', b'own']:
+    linked(-100, b'/proc/self/fd/%d' % null, -100, new, 0x400)
+    if os.geteuid() == 0: linked(null, b'', -100, new, 0x1000)
 print(sorted(os.listdir('d')), sorted(os.listdir('.')))
 ";
     let ordinary = User::new();
