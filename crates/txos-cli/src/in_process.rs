@@ -9,7 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use txos_engine::program::{self, Kind, can_be_accompanied, changes_ids, kind, linker_beside};
+use txos_engine::program::{
+    self, Kind, SYSTEM_LINKER, can_be_accompanied, changes_ids, kind, linker_beside,
+};
 use txos_engine::scope::{Scope, split};
 use txos_engine::show::quoted;
 use txos_engine::store::Transaction;
@@ -32,8 +34,6 @@ const VIEW: &str = "TXOS_VIEW";
 const PRELOAD: &str = "LD_PRELOAD";
 /// Where the shells look without PATH.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// What the kernel runs for the library, if that is run as a program.
-const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 /// As many scripts interpreting each other as the kernel takes.
 const SCRIPTS_MAX: usize = 5;
 
@@ -134,16 +134,22 @@ fn entry(program: &OsStr) -> Result<Entry, Failure> {
 
 /// What the library lacks to load programs itself, if it does, and what would do.
 pub fn lacks_c_library(library: &Path) -> Option<(String, String)> {
-    if linker_beside(library).is_some() || Path::new(LINKER).exists() {
+    if linker_beside(library).is_some() || Path::new(SYSTEM_LINKER).exists() {
         return None;
     }
-    let what = format!("the library needs the GNU C library, and {LINKER} is not there");
+    let what = format!("the library needs the GNU C library, and {SYSTEM_LINKER} is not there");
     let place = quoted(library.parent().unwrap_or(library));
     let (linker, c_library) = (program::LINKER, program::C_LIBRARY);
-    let copies = format!(
-        "copies of {linker} and {c_library}, of a machine that has them, in {place} will do"
-    );
-    Some((what, copies))
+    let files = format!("copies of {linker} and {c_library}, of a machine that has them,");
+    let would_do = match program::can_be_named(library) {
+        true => format!(
+            "{files} in {place} will do: files of root's, or of the library's owner, that nobody else can write to and all can run"
+        ),
+        false => format!(
+            "{files} beside it will do, but not in {place}, because of the colon, semicolon or dollar sign"
+        ),
+    };
+    Some((what, would_do))
 }
 
 /// Becomes the command. Returns only if that fails.

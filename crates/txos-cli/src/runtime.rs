@@ -27,7 +27,7 @@ fn beside() -> Result<PathBuf, Failure> {
 /// The shared library.
 pub fn shared() -> Result<PathBuf, Failure> {
     match std::env::var_os(OVERRIDE) {
-        Some(path) => Ok(path.into()),
+        Some(path) => Ok(std::path::absolute(path)?),
         None => library(SHARED),
     }
 }

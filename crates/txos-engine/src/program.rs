@@ -2,12 +2,17 @@
 #![allow(unsafe_code)] // what the kernel tells of the processor
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The shared library's file name.
 pub const LIBRARY: &str = "libtxos.so";
 /// The dynamic linker of the GNU C library, by its file name. It works with the library of the same build.
 pub const LINKER: &str = "ld-linux-x86-64.so.2";
+/// Where systems have it.
+pub const SYSTEM_LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 /// That library.
 pub const C_LIBRARY: &str = "libc.so.6";
 /// Says to the library, if it is run as a program, what to run in the transaction that it begins.
@@ -32,11 +37,30 @@ pub fn is_hidden(mut variable: &[u8]) -> bool {
 }
 
 /// A dynamic linker that lies beside the library, with a GNU C library of its own: for systems that have none, or something else in
-/// its place. Where it is, no program has the library preloaded: all are loaded by the library.
+/// its place. Where it is, no program has the library preloaded: all are loaded by the library. Both have to be files that the
+/// library's owner, or root, has put there for all to run; the system's own are none of these.
 #[must_use]
 pub fn linker_beside(library: &Path) -> Option<PathBuf> {
+    if library.file_name()? != LIBRARY || !can_be_named(library) || !can_be_accompanied() {
+        return None;
+    }
+    let owner = std::fs::metadata(library).ok()?.uid();
     let [linker, c_library] = [LINKER, C_LIBRARY].map(|name| library.with_file_name(name));
-    (library.file_name()? == LIBRARY && linker.exists() && c_library.exists()).then_some(linker)
+    let looks = [&linker, &c_library].map(|path| std::fs::symlink_metadata(path).ok());
+    let [Some(its), Some(c_librarys)] = looks else { return None };
+    let is_trusted = |meta: &Metadata| {
+        meta.is_file() && [0, owner].contains(&meta.uid()) && meta.mode() & 0o022 == 0
+    };
+    let is_the_systems = std::fs::metadata(SYSTEM_LINKER)
+        .is_ok_and(|system| (system.dev(), system.ino()) == (its.dev(), its.ino()));
+    let fits = is_trusted(&its) && is_trusted(&c_librarys) && its.mode() & 0o111 != 0;
+    (fits && !is_the_systems).then_some(linker)
+}
+
+/// Whether a dynamic linker takes the library's directory as it is (ld.so(8), `--library-path`).
+#[must_use]
+pub fn can_be_named(library: &Path) -> bool {
+    !library.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte))
 }
 
 /// The arguments by which such a dynamic linker runs the library as its program, which is to have this name (ld.so(8)).

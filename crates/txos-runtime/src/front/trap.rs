@@ -45,9 +45,12 @@ impl Context {
         self.0.uc_mcontext.gregs[index as usize] = value as i64;
     }
 
-    /// Where the program's stack ends.
-    pub fn stack_pointer(&self) -> u64 {
-        self.register(libc::REG_RSP)
+    /// Where the program's stack ends, unless that is the alternate one for its handlers.
+    pub fn stack_pointer(&self) -> Option<u64> {
+        let (pointer, alternate) = (self.register(libc::REG_RSP), &self.0.uc_stack);
+        let start = alternate.ss_sp as u64;
+        let end = start.saturating_add(alternate.ss_size as u64);
+        (!(start..=end).contains(&pointer)).then_some(pointer)
     }
 
     /// What is blocked while the program runs.

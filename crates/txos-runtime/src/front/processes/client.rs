@@ -243,9 +243,8 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
 pub(super) fn give_birth(made: &Made, context: &Context, mut child: Child) -> Result<Child, i64> {
     child.clears_handlers = made.clears_handlers;
     child.is_waited_for = made.is_waited_for();
-    let place =
-        made.has_its_parents_memory_first().then(|| vforked::Place::new(context.stack_pointer()));
-    let place = place.flatten();
+    let stack = context.stack_pointer().filter(|_| made.has_its_parents_memory_first());
+    let place = stack.and_then(vforked::Place::new);
     child.hands_back = place;
     let (socket, window_fd) = (child.socket, child.window_fd);
     let pointers = pointers_of(made);

@@ -9,7 +9,7 @@ use txos_testkit::{Invocation, Tree, require, skip};
 use super::program::{Linked, program};
 use super::whole::Pair;
 
-const KINDS: [&str; 5] = ["memory", "threads", "processes", "signals", "arguments"];
+const KINDS: [&str; 6] = ["memory", "threads", "processes", "vforks", "signals", "arguments"];
 
 /// Compiles the program in both places; whether that can be done.
 fn compiled(pair: &Pair, compiler: &[&str]) -> bool {

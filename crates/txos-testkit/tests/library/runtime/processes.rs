@@ -873,7 +873,7 @@ open('text', 'w').write('text'); os.chmod('text', 0o755); open('closed', 'w'); o
 all_of_them()
 pause = threading.Event()
 other = threading.Thread(target=pause.wait); other.start()
-thread = threading.Thread(target=all_of_them); thread.start(); thread.join()
+all_of_them()
 pause.set(); other.join()
 ";
     let pair = super::whole::Pair::new("printf 'all:\n\t./none\n' > Makefile");

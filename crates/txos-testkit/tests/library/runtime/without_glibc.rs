@@ -118,7 +118,7 @@ fn has_what_it_takes() -> bool {
 fn programs_are_run_as_natively() {
     require!(has_what_it_takes(), "there is no musl-gcc, or no static busybox");
     let musl = Musl::with_companions();
-    for kind in ["memory", "threads", "processes", "signals"] {
+    for kind in ["memory", "threads", "processes", "vforks", "signals"] {
         musl.answers(&["alone", kind]);
         musl.answers(&["sh", "-c", &format!("alone {kind}; echo $? > status")]);
     }

@@ -258,6 +258,97 @@ static int processes(const char *self)
 	return 0;
 }
 
+/* --- children that are waited for --- */
+
+static char *missing[] = {"missing", 0};
+
+/* What a child changes that can't run a program: on its parent's stack, and in memory that has come by it. */
+static void changes(void)
+{
+	int status;
+	char *volatile made = 0;
+	volatile int step = 0;
+	fflush(stdout);
+	pid_t child = vfork();
+	if (!child) {
+		made = malloc(300000);
+		strcpy(made, "made");
+		free(malloc(100));
+		step = 1;
+		execv("./missing", missing);
+		step = 2;
+		_exit(9);
+	}
+	waitpid(child, &status, 0);
+	if (made && strcmp(made, "made"))
+		puts("another");
+	free(made);
+	printf("%d: step %d\n", WEXITSTATUS(status), step);
+	/* The kernel itself refuses the first one, so much is it. */
+	static char much[200000];
+	memset(much, 'x', sizeof much - 1);
+	char *words[] = {"much", much, 0};
+	child = vfork();
+	if (!child) {
+		step = 7;
+		execv("/bin/sh", words);
+		step = errno == E2BIG ? 2 : 8;
+		execv("./missing", missing);
+		_exit(9);
+	}
+	waitpid(child, &status, 0);
+	printf("%d: step %d\n", WEXITSTATUS(status), step);
+	for (int n = 0; n < 100; n++)
+		free(malloc(n * 100));
+}
+
+static void *changes_in_thread(void *unused)
+{
+	int status;
+	(void)unused;
+	fflush(stdout);
+	pid_t child = vfork();
+	if (!child) {
+		free(malloc(100));
+		own = own + 0;
+		mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		execv("./missing", missing);
+		_exit(9);
+	}
+	waitpid(child, &status, 0);
+	for (int n = 0; n < 100; n++)
+		free(malloc(n * 100));
+	printf("in a thread %d, own %d\n", WEXITSTATUS(status), own);
+	return 0;
+}
+
+static void spawns(int signal)
+{
+	int status;
+	pid_t child;
+	(void)signal;
+	if (!posix_spawn(&child, "./missing", 0, 0, missing, environ))
+		waitpid(child, &status, 0);
+}
+
+static int vforks(void)
+{
+	pthread_t thread;
+	changes();
+	pthread_create(&thread, 0, changes_in_thread, 0);
+	pthread_join(thread, 0);
+	static char place[65536];
+	stack_t stack = {.ss_sp = place, .ss_size = sizeof place};
+	struct sigaction action = {.sa_handler = spawns, .sa_flags = SA_ONSTACK};
+	sigaltstack(&stack, 0);
+	sigaction(SIGUSR1, &action, 0);
+	for (int n = 0; n < 3; n++)
+		raise(SIGUSR1);
+	puts("handlers spawn");
+	put("vforks", "done\n");
+	return 0;
+}
+
 /* --- signals --- */
 
 static volatile sig_atomic_t handled;
@@ -393,6 +484,8 @@ int main(int count, char **words)
 		return threads();
 	if (!strcmp(kind, "processes"))
 		return processes(words[0]);
+	if (!strcmp(kind, "vforks"))
+		return vforks();
 	if (!strcmp(kind, "signals"))
 		return signals();
 	if (!strcmp(kind, "arguments")) {
