@@ -38,8 +38,8 @@ pub enum Ask {
     Child,
     /// The first message of a process, or of another program in it, or of one that has other ids now.
     Here,
-    /// The process runs another program now, or that failed: it says so with [`Ask::Here`] next, or has run without the
-    /// library.
+    /// The process runs another program now: it says so with [`Ask::Here`] next, or has run without the library. It has no
+    /// answer. Or that failed.
     Becomes,
     /// The first process has ended, with this status: to commit.
     End,
