@@ -13,7 +13,7 @@ use super::images::Imaged;
 use super::joining::{self, Joined};
 use super::lent::Lent;
 use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
-use super::wire::{self, Answer, Ask, Request};
+use super::wire::{self, Answer, Ask, How, Request};
 use super::{lent, programs, server, vforked};
 use crate::call::Call;
 use crate::front::classify::Class;
@@ -597,8 +597,11 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     let sent = wire::send(socket, &here_request(true), &[]);
     sent.map_err(|e| wire::words_of(e).to_string())?;
     let received = wire::receive::<Answer>(socket).map_err(|e| wire::words_of(e).to_string())?;
-    let Some((answer, [Some(window_fd), book_fd])) = received else {
-        return Err("the process that has the transaction is gone".into());
+    let (answer, window_fd, book_fd) = match received {
+        Some((answer, [Some(window_fd), book_fd])) => (answer, window_fd, book_fd),
+        // Another process has ended the transaction while this one began to run the program.
+        Some((answer, _)) if answer.how() == Some(How::Over) => end(answer.answer as i32),
+        _ => return Err("the process that has the transaction is gone".into()),
     };
     let window_fd = kernel::set_aside(window_fd);
     let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
