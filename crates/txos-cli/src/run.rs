@@ -623,10 +623,11 @@ pub fn only_read(options: &Options, changes: &ChangeSet, error: &txos_engine::Er
     let txos_engine::Error::Conflict(conflicts) = error else { return false };
     let Ok(entries) = changes.entries() else { return false };
     let changed = |path: &Path| {
-        entries.iter().any(|e| {
+        let listed = entries.iter().any(|e| {
             let ends = [Some(&e.path), e.from.as_ref()].into_iter().flatten();
             ends.into_iter().any(|end| end.starts_with(path) || path.starts_with(end))
-        })
+        });
+        listed || changes.has_own_at(path)
     };
     options.isolation == Isolation::Serializable && !conflicts.iter().any(|c| changed(&c.path))
 }

@@ -12,7 +12,7 @@ mod overlay;
 pub(crate) mod patch;
 mod recorded;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -331,6 +331,18 @@ pub struct ChangeSet {
 }
 
 impl ChangeSet {
+    /// Whether the command has made or changed something at a path, also if that is no change any more: what others have
+    /// made there since is the same. (Of the library's view, whose changes say so themselves: `false`.)
+    #[must_use]
+    pub fn has_own_at(&self, path: &Path) -> bool {
+        let is_there = |layer: &crate::store::Layer| {
+            let below = path.strip_prefix(&layer.target).ok()?;
+            (!below.as_os_str().is_empty())
+                .then(|| layer.upper.join(below).symlink_metadata().is_ok())
+        };
+        !self.explicit && self.layers.iter().any(|layer| is_there(layer) == Some(true))
+    }
+
     /// Reads the change set of a transaction from its layers. No overlay may be mounted on them.
     /// `keep_inode` are globs of files whose inode must stay.
     ///

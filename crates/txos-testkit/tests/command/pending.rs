@@ -328,6 +328,22 @@ fn a_commit_can_be_tried() {
     assert_eq!(lab.read("written"), "theirs\n");
 }
 
+/// What the command has made, and others by now as well, it does not only read: nothing is advised that would not help.
+#[test]
+fn what_both_have_made_is_not_only_read() {
+    for view in ["overlay", "library"] {
+        let lab = Lab::in_memory();
+        let made = lab.script(&["--view", view, "--keep", "-q"], "mkdir d; echo x > f").run();
+        let id = made.expect(0).stderr.trim().to_owned();
+        let _ = lab.native("mkdir d");
+        let done = lab.txos(["commit", &id]).run().expect(75);
+        assert!(done.stderr.contains("/d: it did not exist and was created"), "{done:?}");
+        assert!(!done.stderr.contains("--isolation snapshot"), "{done:?}");
+        let _ = lab.txos(["commit", &id, "--isolation", "snapshot"]).run().expect(75);
+        assert!(!lab.path("f").exists());
+    }
+}
+
 /// overlayfs copies a directory with its attributes when something in it is changed. What others change of those meanwhile is no
 /// change of the command's.
 #[test]
