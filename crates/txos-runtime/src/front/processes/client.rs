@@ -159,6 +159,7 @@ pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: C
         link.settle_loans();
         let socket = link.socket;
         let _ = wire::send(socket, &request, &[]);
+        link.let_go();
         // Meanwhile a signal may end the process, and with it the transaction.
         let mask = mask_of(thread) | signals::without_handlers();
         let mut polled = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };

@@ -236,6 +236,27 @@ impl Link {
         self.call(libc::SYS_close, [number as u64, 0, 0, 0, 0, 0])
     }
 
+    /// The process has ended, but for its status: what it has open is closed, as natively, but for the connection and for the standard streams
+    /// that were there before the transaction. Others may wait for the end of a pipe.
+    pub(super) fn let_go(&self) {
+        for number in libc::STDIN_FILENO..=libc::STDERR_FILENO {
+            let outlet = Outlet::of(number);
+            let is_pipe =
+                outlet.is_some_and(|at| matches!(at.kind, libc::S_IFIFO | libc::S_IFSOCK));
+            if is_pipe && outlet.is_none_or(|outlet| !self.outlets.contains(&outlet)) {
+                kernel::close(number);
+            }
+        }
+        let socket = self.socket.unsigned_abs();
+        let above = libc::STDERR_FILENO.unsigned_abs() + 1;
+        for (from, to) in [(above, socket.saturating_sub(1)), (socket + 1, u32::MAX)] {
+            if from <= to {
+                // SAFETY: nothing of the process's is used any more but the connection.
+                unsafe { syscall(libc::SYS_close_range, [from.into(), to.into(), 0, 0, 0, 0]) };
+            }
+        }
+    }
+
     /// The lowest number that is free, kept by a placeholder.
     pub(super) fn reserve(&self, least: i32, cloexec: bool) -> Sys<i32> {
         kernel::duplicate(self.placeholder, least, cloexec)

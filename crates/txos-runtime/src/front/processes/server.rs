@@ -808,6 +808,12 @@ impl Server<'_> {
             }
             Some(Ask::End) if self.desk.members[at].first => {
                 self.ended = Some(request.words[0] as i32);
+                // Others may wait for its locks, and for the ends of what it has open.
+                let space = self.desk.members[at].space;
+                if let Some(tx) = transaction(self.thread) {
+                    tx.close_space(space, true);
+                }
+                self.desk.locks.closed_all(space, |_| true);
                 return None;
             }
             Some(Ask::Live) => match txos_calls::class(request.number) {

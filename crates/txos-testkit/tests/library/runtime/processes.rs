@@ -855,6 +855,51 @@ os.rename('old', 'other')
     pair.clean();
 }
 
+/// Others of the command may wait for the end of what its first process has open, or for its locks.
+#[test]
+fn what_the_first_process_had_open_ends_with_it() {
+    let pair = super::whole::Pair::new("echo 1 > locked; mkfifo fifo");
+    let waiting = "
+import fcntl, multiprocessing, os, socket, sys
+def square(x): return x * x
+def child(wait):
+    if os.fork() == 0:
+        wait(); open(sys.argv[1] + '-done', 'w').write('done'); os._exit(0)
+if __name__ == '__main__':
+    how = sys.argv[1]
+    if how == 'pipe':
+        r, w = os.pipe(); child(lambda: (os.close(w), os.read(r, 1)))
+    elif how == 'socket':
+        a, b = socket.socketpair(); child(lambda: (b.close(), a.recv(1)))
+    elif how in ['flock', 'lockf']:
+        lock = getattr(fcntl, how)
+        file = open('locked', 'r+'); lock(file, fcntl.LOCK_EX)
+        child(lambda: (file.close(), lock(open('locked', 'r+'), fcntl.LOCK_EX)))
+    else:
+        with multiprocessing.get_context(how).Pool(2) as pool: print(pool.map(square, range(4)))
+        sys.exit()
+    os._exit(0)
+";
+    std::fs::write(pair.ours.path("waiting.py"), waiting).unwrap();
+    for how in ["pipe", "socket", "flock", "lockf", "spawn", "forkserver"] {
+        let _ = pair.transaction(&["python3", "waiting.py", how]).run().expect(0);
+        let is_done = pair.ours.path(&format!("{how}-done")).exists();
+        assert_eq!(is_done, !["spawn", "forkserver"].contains(&how), "{how}");
+    }
+    for script in [
+        "exec > >(cat > log1); echo hi",
+        "exec > >(cat > log2) 2>&1; echo hi; ls none; true",
+        "exec 9> >(cat > log3); echo hi >&9",
+        "cat < fifo > log4 & exec 9> fifo; echo hi >&9",
+    ] {
+        let _ = pair.transaction(&["bash", "-c", script]).run().expect(0);
+    }
+    let (first, second) = (pair.ours.read("log1"), pair.ours.read("log2"));
+    assert!(first == "hi\n" && second.starts_with("hi\nls: "), "{first}{second}");
+    assert_eq!((pair.ours.read("log3"), pair.ours.read("log4")), ("hi\n".into(), "hi\n".into()));
+    pair.clean();
+}
+
 /// Who makes a process and waits for it learns why that could not run a program.
 #[test]
 fn why_no_program_could_be_run_is_told() {
