@@ -883,7 +883,7 @@ if __name__ == '__main__':
     std::fs::write(pair.ours.path("waiting.py"), waiting).unwrap();
     for how in ["pipe", "socket", "flock", "lockf", "spawn", "forkserver"] {
         let _ = pair.transaction(&["python3", "waiting.py", how]).run().expect(0);
-        let is_done = pair.ours.path(&format!("{how}-done")).exists();
+        let is_done = pair.ours.path(format!("{how}-done")).exists();
         assert_eq!(is_done, !["spawn", "forkserver"].contains(&how), "{how}");
     }
     for script in [
