@@ -85,22 +85,17 @@ fn write_finding(out: &mut dyn Write, finding: &Finding, paint: Paint) -> io::Re
 
 /// Whether the library can load programs, where commands have its view.
 fn check_library() -> Option<Finding> {
-    if txos_run::refuses_views().is_none() && !txos_run::is_on_overlay(&[]) {
-        return None;
-    }
     let name = "library";
-    let library = match runtime::shared() {
-        Ok(library) => library,
-        Err(failure) => {
-            return Some(Finding::bad(name, failure.message().unwrap_or_default(), "Install it."));
+    let problem = match runtime::shared() {
+        Ok(library) => {
+            let (what, copies) = in_process::lacks_c_library(&library)?;
+            let detail = format!("{}: {what}", quoted(&library));
+            Finding::bad(name, detail, format!("For that, {copies}."))
         }
+        Err(failure) => Finding::bad(name, failure.message().unwrap_or_default(), "Install it."),
     };
-    let (what, copies) = in_process::lacks_c_library(&library)?;
-    Some(Finding::bad(
-        name,
-        format!("{}: {what}", quoted(&library)),
-        format!("For that, {copies}."),
-    ))
+    // That starts a process to try namespaces.
+    (txos_run::is_on_overlay(&[]) || txos_run::refuses_views().is_some()).then_some(problem)
 }
 
 fn check_stores(app: &App) -> Vec<Finding> {

@@ -115,13 +115,13 @@ fn library(
 
 /// How the library gets into a command.
 fn entry(program: &OsStr) -> Result<Entry, Failure> {
-    let Some(path) = look_up(program) else { return preload() };
+    let Some(path) = look_up(program) else { return preload(runtime::shared()?) };
     let kind = check(&path, SCRIPTS_MAX)
         .map_err(|why| Failure::new(format!("{}: {why}", quoted(&path))))?;
     let library = runtime::shared()?;
     let linker = linker_beside(&library);
     match kind {
-        Takes::Preloaded if linker.is_none() => preload(),
+        Takes::Preloaded if linker.is_none() => preload(library),
         Takes::Preloaded | Takes::Beside => match lacks_c_library(&library) {
             Some((what, copies)) => Err(Failure::new(format!(
                 "{}: it is statically linked, or of another C library: to load it {what}; {copies}",
@@ -207,8 +207,7 @@ fn asked(wishes: &[(bool, &str)]) -> Vec<String> {
 }
 
 /// The library, in front of what is preloaded anyway.
-fn preload() -> Result<Entry, Failure> {
-    let library = runtime::shared()?;
+fn preload(library: PathBuf) -> Result<Entry, Failure> {
     if library.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
         return Err(Failure::new(format!(
             "{}: the dynamic linker can't load a library from a path with spaces or colons",

@@ -240,10 +240,9 @@ impl Link {
     /// that were there before the transaction. Others may wait for the end of a pipe.
     pub(super) fn let_go(&self) {
         for number in libc::STDIN_FILENO..=libc::STDERR_FILENO {
-            let outlet = Outlet::of(number);
-            let is_pipe =
-                outlet.is_some_and(|at| matches!(at.kind, libc::S_IFIFO | libc::S_IFSOCK));
-            if is_pipe && outlet.is_none_or(|outlet| !self.outlets.contains(&outlet)) {
+            let is_others = |outlet: &Outlet| self.outlets.contains(outlet);
+            let is_pipe = |outlet: &Outlet| matches!(outlet.kind, libc::S_IFIFO | libc::S_IFSOCK);
+            if Outlet::of(number).is_some_and(|outlet| is_pipe(&outlet) && !is_others(&outlet)) {
                 kernel::close(number);
             }
         }
