@@ -204,7 +204,7 @@ fn send_brief(socket: &OwnedFd) -> io::Result<()> {
             .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
             .collect(),
         umask: mask.bits(),
-        group: rustix::process::getpgrp().as_raw_nonzero().get(),
+        group: txos_engine::process_group().map_or(0, |group| group.as_raw_nonzero().get()),
         ignored: signals::ignored(),
         descriptors: numbers,
     };

@@ -47,10 +47,7 @@ pub enum News {
         errno: i32,
     },
     /// The command was stopped.
-    Stopped {
-        /// The signal.
-        by: i32,
-    },
+    Stopped,
     /// The command ended, with this wait status.
     Exited {
         /// As `waitpid(2)` gave it.

@@ -429,7 +429,7 @@ impl Monitor<'_> {
                 });
             }
             News::NotExecuted { errno } => self.not_executed = Some(errno),
-            News::Stopped { by } => self.stop_too(by)?,
+            News::Stopped => self.stop_too()?,
             News::Exited { status } => {
                 self.status = Some(status);
                 self.exited_at = Some(Instant::now());
@@ -518,15 +518,11 @@ impl Monitor<'_> {
         }
     }
 
-    /// The command was stopped: so are we, until the shell lets us go on, or somebody the command. Where no shell would let us go on, Ctrl-Z
-    /// stops nobody.
-    fn stop_too(&self, by: i32) -> Result<()> {
+    /// The command was stopped: so are we, until the shell lets us go on, or somebody the command.
+    fn stop_too(&self) -> Result<()> {
         if let Some(asker) = &self.options.given {
             asker.stopped();
             return Ok(());
-        }
-        if by == libc::SIGTSTP && signals::is_orphaned() {
-            return self.order(&Order::Continue);
         }
         rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)
             .step("stopping with the command")?;

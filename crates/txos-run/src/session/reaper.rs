@@ -45,10 +45,6 @@ impl Reaper {
     }
 
     fn keep(&mut self) -> Option<()> {
-        if self.prepared.group.is_some() {
-            // Out of the way of signals to the command's group.
-            let _ = rustix::process::setpgid(None, None);
-        }
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok()?;
         let built = match build::build(self.id, &self.layers, &self.plan, &self.staging) {
             Ok(built) => built,
@@ -81,6 +77,9 @@ impl Reaper {
             fork::Fork::Parent(pid) => pid,
         };
         drop(gate);
+        // Out of the way of signals to the command's group, and of the kernel's question whether somebody of its session could continue that
+        // group once it is stopped (`setpgid(2)`, orphaned process groups).
+        let _ = rustix::process::setsid();
         if let Some(failure) = built.old_root.and_then(|old| old.detach().err()) {
             let _ = self.channel.send(&News::Failed(failure));
             return None;
@@ -177,12 +176,11 @@ impl Reaper {
                         }
                         continue;
                     }
-                    let news = match status.stopping_signal() {
-                        Some(by) => News::Stopped { by },
-                        None => {
-                            *running = false;
-                            News::Exited { status: status.as_raw() }
-                        }
+                    let news = if status.stopped() {
+                        News::Stopped
+                    } else {
+                        *running = false;
+                        News::Exited { status: status.as_raw() }
                     };
                     let _ = self.channel.send(&news);
                 }

@@ -248,13 +248,3 @@ pub mod wake {
         }
     }
 }
-
-/// Whether nobody in this process's session could continue its process group once it is stopped (`setpgid(2)`, orphaned process groups).
-/// It is taken for the only one of its group with a parent outside of it.
-#[must_use]
-pub fn is_orphaned() -> bool {
-    let of_parent =
-        rustix::process::getppid().and_then(|parent| rustix::process::getsid(Some(parent)).ok());
-    let own = rustix::process::getsid(None).ok();
-    of_parent.is_none() || of_parent != own
-}

@@ -159,24 +159,26 @@ fn is_stopped(pid: Pid, within: Duration) -> bool {
     }
 }
 
+/// A process and its descendants.
+fn tree(pid: Pid) -> Vec<Pid> {
+    let mut found = vec![pid];
+    let mut at = 0;
+    while let Some(pid) = found.get(at) {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let children = tasks.map(|task| std::fs::read_to_string(task.path().join("children")));
+        let children: String = children.map(Result::unwrap_or_default).collect();
+        let numbers = children.split_whitespace().filter_map(|n| n.parse().ok());
+        found.extend(numbers.filter_map(Pid::from_raw));
+        at += 1;
+    }
+    found
+}
+
 /// The shell among a process's descendants.
 fn shell_of(pid: Pid) -> Pid {
-    let read = |pid: Pid, of: &str| {
-        std::fs::read_to_string(format!("/proc/{pid}/{of}")).unwrap_or_default()
-    };
-    let mut left = vec![pid];
-    while let Some(pid) = left.pop() {
-        if read(pid, "comm").trim() == "sh" {
-            return pid;
-        }
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-        for task in tasks.map(|task| task.unwrap().file_name().into_string().unwrap()) {
-            let children = read(pid, &format!("task/{task}/children"));
-            let numbers = children.split_whitespace().filter_map(|n| n.parse().ok());
-            left.extend(numbers.filter_map(Pid::from_raw));
-        }
-    }
-    panic!("no shell below {pid}");
+    let is_shell =
+        |pid: &Pid| std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"sh\n");
+    tree(pid).into_iter().find(is_shell).unwrap_or_else(|| panic!("no shell below {pid}"))
 }
 
 /// Who continues the command continues `txos`, which has stopped with it.
@@ -196,23 +198,39 @@ fn a_command_that_is_stopped_alone_goes_on() {
     assert_eq!(lab.read("a"), "1\n");
 }
 
-/// Where no shell could continue `txos`, Ctrl-Z stops nobody, as natively.
+/// Where no shell could continue `txos`, Ctrl-Z stops nobody, as natively: it leads its session, the leader's group has no other parent, or
+/// the session began outside of the PID namespace.
 #[test]
-fn the_leader_of_a_session_is_not_stopped_by_its_terminal() {
-    for view in ["overlay", "library"] {
+fn without_a_shell_nobody_is_stopped_by_the_terminal() {
+    let ways = [
+        "",
+        "sh -c '\"$@\"; exit $?' sh",
+        "unshare --pid --fork --mount-proc --wd . sh -c '\"$@\"; exit $?' sh",
+    ];
+    for (view, way) in ["overlay", "library"].iter().flat_map(|v| ways.map(|way| (v, way))) {
         let lab = Lab::in_memory();
         let mut met = Rendezvous::new();
         let (mut pty, inner) = Pty::open(80, 24);
         let script = "echo 1 > a; echo >&8; read _ <&9; echo 2 > a";
-        let running =
-            lab.script(&["--view", view], script).meeting(&mut met).terminal(inner).start();
+        let txos = txos_testkit::binary::txos();
+        let running = txos_testkit::Invocation::shell(format!("exec {way} \"$@\""))
+            .arg("sh")
+            .arg(txos)
+            .args(["run", "--scope", ".", "--view", view, "--", "sh", "-c", script])
+            .env("TXOS_STORE", lab.store())
+            .env("TXOS_REALM", lab.realm())
+            .dir(lab.tree())
+            .meeting(&mut met)
+            .terminal(inner)
+            .start();
         assert!(met.arrived());
         pty.type_in("\x1a");
-        assert!(!is_stopped(running.pid(), Duration::from_millis(300)), "{view}");
+        assert!(!is_stopped(running.pid(), Duration::from_millis(300)), "{view}, {way}");
+        assert!(!tree(running.pid()).into_iter().any(|pid| is_stopped(pid, Duration::ZERO)));
         met.go();
         let said = pty.rest();
         let done = running.wait();
-        assert_eq!(done.code(), 0, "{view}: {said}");
-        assert_eq!(lab.read("a"), "2\n", "{view}");
+        assert_eq!(done.code(), 0, "{view}, {way}: {said}");
+        assert_eq!(lab.read("a"), "2\n", "{view}, {way}");
     }
 }

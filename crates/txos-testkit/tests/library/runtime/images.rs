@@ -93,7 +93,7 @@ n = opened('file'); os.read(n, 2); os.set_inheritable(n, True); sys.stdout.flush
 print(subprocess.run(['dd', 'bs=3', 'count=1'], stdin=n, capture_output=True).stdout, os.read(n, 3))
 print(subprocess.run(['sh', '-c', f'head -c 4 <&{n}'], pass_fds=[n], capture_output=True).stdout, os.lseek(n, 0, 1))
 n = opened('file'); print(subprocess.run(['sh', '-c', f'cat <&{n}'], capture_output=True, close_fds=False).stdout, os.read(n, 3))
-n = opened('file'); os.read(n, 3); print(os.posix_spawn('/bin/cat', ['cat'], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, n, 0)]) > 0); os.wait(); print(os.read(n, 3))
+n = opened('file'); os.read(n, 3); os.posix_spawn('/bin/cat', ['cat'], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, n, 0)]); print(os.wait()[1], os.read(n, 3))
 a, b = socket.socketpair()
 def threads():
     import threading
