@@ -182,6 +182,7 @@ pub fn by_class(
             if args[0] == libc::PR_SET_SECCOMP as u64 {
                 return transactional(thread, call);
             }
+            processes::identities::note_limits(call);
             native()
         }
         (Class::Mask, context) => {

@@ -145,6 +145,12 @@ impl Question {
         has_room.then_some(Question { number, flags, about, out })
     }
 
+    /// Which program a process runs by a path, with the flags of `execveat(2)`: the answer's data is where it is.
+    pub fn program(flags: i32) -> Question {
+        let flags = u64::from(flags.cast_unsigned());
+        Question { number: libc::SYS_execveat, flags, about: About::Path(1), out: None }
+    }
+
     fn reads_link(&self) -> bool {
         matches!(self.number, libc::SYS_readlink | libc::SYS_readlinkat)
     }
@@ -162,6 +168,11 @@ impl Question {
     /// What it is about.
     pub fn about(&self) -> About {
         self.about
+    }
+
+    /// Whether an answer is one for the table that says where a program is.
+    pub fn can_tell(place: &[u8]) -> bool {
+        place.len() <= DATA
     }
 
     /// Where an answer is, and how long it is. `None`: that answer is none for the table.
@@ -591,6 +602,16 @@ pub fn forget(process: &Process, link: &mut Link) {
         table.forget();
         link.answers = None;
     }
+}
+
+/// Where the program is that a process runs by a path. Programs have no other libraries in the transaction then. `None`: the server is to be asked.
+pub fn find_program(link: &Link, flags: i32, path: &[u8]) -> Option<Sys<Vec<u8>>> {
+    let table = link.answers.as_ref()?;
+    // SAFETY: the window is mapped as long as the process is in the transaction.
+    let standing = unsafe { wire::standing(link.window) }.load(Ordering::Acquire);
+    let from = from_path(path, standing)?;
+    let (answer, place) = table.find(&Question::program(flags), from, path)?;
+    Some(check(answer).map(|_| place))
 }
 
 /// Answers a call by the table. `None`: the server is to be asked.

@@ -5,7 +5,7 @@ use super::descriptors::{close, close_range, duplicate, duplicate_to, map};
 use super::link::{Link, Process, here_request, number_of_process, process_of};
 use super::paths::{Place, in_directory, look_up, own_descriptor, own_program, places};
 use super::wire::{self, Ask, How, Part, Request, Shape, Size};
-use super::{answers, client, images, lent, programs, signalling, sockets};
+use super::{answers, client, identities, images, lent, programs, signalling, sockets};
 use crate::call::Call;
 use crate::front::api;
 use crate::front::classify::Class;
@@ -69,7 +69,13 @@ pub fn dispatch(
         (Class::Prctl, _) if call.word(0) == libc::PR_SET_SECCOMP as u64 => {
             Next::Answer(-i64::from(libc::EINVAL))
         }
-        (Class::Prctl, _) => Next::Answer(call.make()),
+        (Class::Prctl, _) => {
+            let answer = call.make();
+            if identities::limits(call) {
+                process.link().ask_plainly(&here_request(false));
+            }
+            Next::Answer(answer)
+        }
         (
             Class::Transactional
             | Class::Descriptor

@@ -12,7 +12,7 @@ use super::calls::{answer_of, follow, mask_of};
 use super::images::Imaged;
 use super::joining::{self, Joined};
 use super::lent::Lent;
-use super::link::{Child, FAILED, Link, Process, end, here_request, process_of};
+use super::link::{Child, FAILED, Link, Process, born_request, end, here_request, process_of};
 use super::wire::{self, Answer, Ask, How, Request};
 use super::{lent, programs, server, vforked};
 use crate::call::Call;
@@ -410,11 +410,18 @@ pub fn begins(thread: &mut Thread, child: Child) {
         kept,
         began: None,
     };
-    if link.ask_plainly(&here_request(false)) < 0 {
+    let kind = kind(thread.session.as_ref().map_or(0, |session| session.plan.flags));
+    let (_, hosted) = kind;
+    // In a command the server learns of it in time: before anything else that this process says.
+    let is_there = match hosted {
+        true => link.ask_plainly(&here_request(false)) >= 0,
+        false => wire::send(link.socket, &born_request(), &[]).is_ok(),
+    };
+    if !is_there {
         end(FAILED);
     }
     if let Some(session) = thread.session.as_mut() {
-        let process = Some(Process::new(link, false, kind(session.plan.flags), None));
+        let process = Some(Process::new(link, false, kind, None));
         // Another thread of the parent may have held its lock.
         std::mem::forget(std::mem::replace(&mut session.process, process));
     }

@@ -8,7 +8,9 @@
 use std::fs::{File, read, read_link};
 use std::io::{ErrorKind, Read};
 use std::str::SplitAsciiWhitespace;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::call::Call;
 use crate::tx::kernel::{Credentials, Identity};
 
 /// The users, groups and capabilities of a process.
@@ -128,6 +130,28 @@ impl Ids {
         let access = Identity { uid: self.real.0, gid: self.real.1, ..self.files.clone() };
         self.files.can_be_worn() && access.can_be_worn()
     }
+}
+
+/// Whether a call of `prctl(2)` changes what a program that the process runs is given of its capabilities.
+pub fn limits(call: &Call) -> bool {
+    const CHANGES: [i32; 3] =
+        [libc::PR_CAPBSET_DROP, libc::PR_SET_SECUREBITS, libc::PR_CAP_AMBIENT];
+    CHANGES.contains(&call.int(0))
+}
+
+/// Whether that was changed while the transaction was one process's.
+static ARE_LIMITED: AtomicBool = AtomicBool::new(false);
+
+/// Notes a call of `prctl(2)` of a transaction that is one process's.
+pub fn note_limits(call: &Call) {
+    if limits(call) {
+        ARE_LIMITED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the process in which the transaction was may run programs with less than it has itself.
+pub fn are_limited() -> bool {
+    ARE_LIMITED.load(Ordering::Relaxed)
 }
 
 /// Whether what the kernel says of a process means the same to the calling one: it has the same user namespace. Where that may

@@ -176,11 +176,6 @@ impl Link {
         self.take_answer()
     }
 
-    /// Sends a request that has no answer.
-    pub(super) fn tell(&self, request: &Request) {
-        let _ = wire::send(self.socket, request, &[]);
-    }
-
     /// A request with a descriptor beside it.
     pub(super) fn ask_about(&self, request: &Request, number: i32) -> (Answer, [Option<i32>; 2]) {
         let _ = wire::send(self.socket, request, &[number]);
@@ -414,6 +409,11 @@ pub(super) fn number_of_process() -> u64 {
 /// What a process says when it is there; or another program in it.
 pub(super) fn here_request(other_program: bool) -> Request {
     Request::new(Ask::Here, 0).with([other_program.into(), 0, 0, 0, 0, 0])
+}
+
+/// What a child of a command says, which goes on without an answer.
+pub(super) fn born_request() -> Request {
+    Request::new(Ask::Here, 0).with([0, 1, 0, 0, 0, 0])
 }
 
 /// Has the transaction of this thread's process fail, if it is in one.

@@ -48,7 +48,7 @@ mod closing;
 pub mod decided;
 mod descriptors;
 pub mod host;
-mod identities;
+pub mod identities;
 mod images;
 pub mod joining;
 mod lent;

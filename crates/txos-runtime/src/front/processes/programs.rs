@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // the program's memory, execve
 
 use std::ffi::{CStr, CString};
+use std::sync::atomic::Ordering;
 
 use txos_engine::program::{self, Kind};
 
@@ -9,8 +10,8 @@ use super::calls::working_directory;
 use super::client::VARIABLE;
 use super::link::{Link, Process};
 use super::paths::look_up;
-use super::vforked;
-use super::wire::{self, Ask, How, Request};
+use super::wire::{self, Ask, How, Loads, Request};
+use super::{answers, vforked};
 use crate::call::Call;
 use crate::front::session::Next;
 use crate::front::thread::Thread;
@@ -331,6 +332,12 @@ fn find(
     let Some((seen_from, mut text)) = look_up(link, 0, dir, path.to_vec()) else {
         return given().map(Found::At);
     };
+    if seen_from == libc::AT_FDCWD
+        && let Some(known) = answers::find_program(link, flags, &text)
+    {
+        *other_libraries = Some(false);
+        return stable(dir, path, flags, known?);
+    }
     text.push(0);
     let place = link.put(&mut wire::Layout::default(), &text)?;
     let mut request = Request::new(Ask::Program, 0);
@@ -349,18 +356,17 @@ fn find(
             }
             Ok(Found::Copy(fd))
         }
-        (Some(How::Yourself), _) => {
-            let stable = link.path(answer.more[0]);
-            // The name that was given is seen in the process: it is kept where it leads there.
-            let same = kernel::statx(dir, path, flags).map(|stat| stat.id)
-                == kernel::look(&stable).map(|stat| stat.id);
-            if same && dir == libc::AT_FDCWD {
-                return given().map(Found::At);
-            }
-            CString::new(stable).map(Found::At).map_err(|_| Stop::Errno(Errno::INVAL))
-        }
+        (Some(How::Yourself), _) => stable(dir, path, flags, link.path(answer.more[0])),
         _ => given().map(Found::At),
     }
+}
+
+/// A program of the stable tree, given by a path, and where it is. The name that was given is seen in the process: it is kept where it leads there.
+fn stable(dir: i32, path: &[u8], flags: i32, place: Vec<u8>) -> Result<Found, Stop> {
+    let same = kernel::statx(dir, path, flags).map(|stat| stat.id)
+        == kernel::look(&place).map(|stat| stat.id);
+    let name = if same && dir == libc::AT_FDCWD { path.to_vec() } else { place };
+    CString::new(name).map(Found::At).map_err(|_| Stop::Errno(Errno::INVAL))
 }
 
 impl Image {
@@ -407,10 +413,10 @@ impl Image {
             beside.is_kept()?;
         }
         kernel::set_close_on_exec(link.socket, false)?;
-        let mut becomes = Request::new(Ask::Becomes, 1);
-        becomes.words[0] = can_be_loaded(library).into();
-        // The next program of this process speaks up after it, or its connection ends.
-        link.tell(&becomes);
+        let loads = if can_be_loaded(library) { Loads::Surely } else { Loads::Perhaps };
+        // SAFETY: the window is mapped as long as the process is in the transaction.
+        let becomes = unsafe { wire::becomes(link.window) };
+        becomes.store(loads as u32, Ordering::SeqCst);
         vforked::hand_back();
         let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
         let blocked = signals::set_mask(mask);
@@ -429,7 +435,7 @@ impl Image {
         // SAFETY: all strings and lists live until the answer; if it succeeds nothing of this is left.
         let answer = unsafe { syscall(libc::SYS_execve, words) };
         signals::set_mask(blocked);
-        link.ask_plainly(&Request::new(Ask::Becomes, 0));
+        becomes.store(0, Ordering::SeqCst);
         kernel::set_close_on_exec(link.socket, true)?;
         let answer = check(answer);
         if let (Err(Errno::NOENT | Errno::ACCESS), Some(beside)) = (answer, &self.beside) {

@@ -12,7 +12,7 @@ use super::closing::{self, Closing};
 use super::identities::{self, Ids};
 use super::images::{self, Image};
 use super::locks::Locks;
-use super::wire::{self, Answer, Ask, How, Part, Request, Shape, Size};
+use super::wire::{self, Answer, Ask, How, Loads, Part, Request, Shape, Size};
 use crate::call::Call;
 use crate::front::in_process::Command;
 use crate::front::report::reason;
@@ -45,28 +45,19 @@ pub(super) struct Member {
     own: Own,
     /// Who it is, unless it is who began: the number for that.
     who: u32,
+    /// No thread of it has changed who it is since it began to run its program: a child is the same, and so is another program that gives no
+    /// rights.
+    unchanged: bool,
     /// Its number, and a descriptor of it.
     pub(super) process: Option<(u32, i32)>,
     /// It began the transaction.
     first: bool,
     /// Its parent, if that is a process of the transaction.
     parent: Option<u32>,
-    /// It has begun to run another program, which has not said anything yet.
-    becomes: Becomes,
     /// It ran before it joined, and is not killed by an abort ([`super::joining`]).
     pub(super) joined: bool,
     /// What it has closed since its last request.
     closing: Closing,
-}
-
-/// Whether a process begins to run another program, into which the library is not loaded yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Becomes {
-    No,
-    /// The dynamic linker will load the library, or end the process.
-    Surely,
-    /// It might go on without.
-    Perhaps,
 }
 
 /// What is known of the processes of a transaction.
@@ -88,6 +79,8 @@ pub(super) struct Desk {
     book: Option<Book>,
     /// Nobody has locked anything yet.
     is_unlocked: bool,
+    /// Programs may have other libraries in the transaction.
+    other_libraries: bool,
 }
 
 // SAFETY: a window belongs to who has the desk.
@@ -99,8 +92,19 @@ impl Desk {
         let ids = vec![Ids::own()?];
         let (members, handed_over, locks) = (Vec::new(), Vec::new(), Locks::default());
         let senders = Vec::new();
-        let (judged, book, is_unlocked) = (0, None, true);
-        Some(Desk { members, outlets, handed_over, ids, senders, judged, locks, book, is_unlocked })
+        let (judged, book, is_unlocked, other_libraries) = (0, None, true, false);
+        Some(Desk {
+            members,
+            outlets,
+            handed_over,
+            ids,
+            senders,
+            judged,
+            locks,
+            book,
+            is_unlocked,
+            other_libraries,
+        })
     }
 
     /// Nobody serves the processes any more: how many there were.
@@ -192,8 +196,10 @@ impl Desk {
                 wire::shut(member.socket);
                 continue;
             }
-            let Some((_, process)) = member.process else { continue };
-            kill(process);
+            match member.process {
+                Some((_, process)) => kill(process),
+                None => member.end_newborn(),
+            }
         }
     }
 
@@ -207,6 +213,20 @@ impl Desk {
     /// Whether that is who began the transaction.
     pub(super) fn is_who_began(&self, ids: &Ids) -> bool {
         self.ids.first() == Some(ids)
+    }
+}
+
+impl Member {
+    /// Ends a child that has not been heard yet. What it has said it waits for no answer to, and what it says from here on fails, which ends it.
+    fn end_newborn(&self) {
+        wire::shut(self.socket);
+        while let Ok(Some(received)) = wire::receive_at_once::<Request>(self.socket) {
+            received.beside.into_iter().flatten().for_each(kernel::close);
+            let Some(sender) = received.sender else { continue };
+            let Ok(process) = descriptor_of(sender) else { continue };
+            kill(process);
+            kernel::close(process);
+        }
     }
 }
 
@@ -316,7 +336,7 @@ impl Desk {
         let (window, own, copy) = made.inspect_err(|_| {
             [window_fd, socket, theirs].into_iter().for_each(kernel::close);
         })?;
-        let (process, first, becomes) = (None, false, Becomes::No);
+        let (process, first) = (None, false);
         let member = Member {
             socket,
             window,
@@ -324,10 +344,10 @@ impl Desk {
             space,
             own,
             who,
+            unchanged: false,
             process,
             first,
             parent,
-            becomes,
             joined: false,
             closing: Closing::default(),
         };
@@ -366,10 +386,10 @@ impl Desk {
             space,
             own,
             who: 0,
+            unchanged: false,
             process: Some((sender, process.into_number())),
             first: false,
             parent: None,
-            becomes: Becomes::No,
             joined: true,
             closing: Closing::default(),
         });
@@ -450,10 +470,10 @@ fn serve(
         space: 0,
         own: Own::default(),
         who: 0,
+        unchanged: !identities::are_limited(),
         process: descriptor_of(parent).ok().map(|process| (parent, process)),
         first: true,
         parent: None,
-        becomes: Becomes::No,
         joined: false,
         closing: Closing::default(),
     };
@@ -660,6 +680,8 @@ impl Server<'_> {
     /// A process is gone, or has `left` and goes on outside. `false`: with it the transaction.
     fn gone(&mut self, at: usize, left: bool) -> bool {
         let member = self.desk.members.swap_remove(at);
+        // SAFETY: the window is mapped as long as there is this member.
+        let becomes = unsafe { wire::becomes(member.window) }.load(Ordering::SeqCst);
         if let Some(tx) = transaction(self.thread) {
             tx.lends_no_more(member.space);
         }
@@ -670,7 +692,7 @@ impl Server<'_> {
         kernel::close(member.window_fd);
         // SAFETY: only this process's mapping goes, and nothing points into it.
         unsafe { wire::unmap_window(member.window) };
-        let mut runs_without = member.becomes != Becomes::No;
+        let mut runs_without = becomes != 0;
         if let Some((number, process)) = member.process {
             if runs_without {
                 // A program that goes on without its connection is not let go on.
@@ -678,7 +700,7 @@ impl Server<'_> {
                     kill(process);
                     false
                 };
-                let loads = member.becomes == Becomes::Surely && !member.first;
+                let loads = becomes == Loads::Surely as u32 && !member.first;
                 runs_without = !(ended && loads && ended_by_linker(number, process));
             }
             if self.hosted.is_some() && !left && !member.joined {
@@ -782,7 +804,15 @@ impl Server<'_> {
         let answered = match request.ask() {
             // The connection is one process's.
             _ if sender.is_none() || known.is_some() && known != sender => Err(Errno::PERM),
-            Some(Ask::Here) => self.here(at, request, sender.unwrap_or(0)),
+            Some(Ask::Here) => {
+                let goes_on = request.words[1] != 0;
+                let answered = self.here(at, request, sender.unwrap_or(0));
+                if goes_on {
+                    // One that ended meanwhile has no more to say.
+                    return None;
+                }
+                answered
+            }
             _ if known.is_none() => Err(Errno::PERM),
             Some(Ask::Call) => self.as_member(at, request, |server| server.call(at, request)),
             Some(Ask::Map) => self.as_member(at, request, |server| server.map(at, request)),
@@ -794,18 +824,6 @@ impl Server<'_> {
             Some(Ask::Address) => self.as_member(at, request, |s| s.address(at, request, beside)),
             Some(Ask::Child) => self.child(at),
             Some(Ask::Reopen) => self.reopen(at, request),
-            Some(Ask::Becomes) => {
-                self.desk.members[at].becomes = match (request.number, request.words[0]) {
-                    (0, _) => Becomes::No,
-                    (_, 0) => Becomes::Perhaps,
-                    _ => Becomes::Surely,
-                };
-                if request.number != 0 {
-                    // It goes on without an answer.
-                    return None;
-                }
-                Ok(Answered::of(0))
-            }
             Some(Ask::End) if self.desk.members[at].first => {
                 self.ended = Some(request.words[0] as i32);
                 // Others may wait for its locks, and for the ends of what it has open.
@@ -911,7 +929,8 @@ impl Server<'_> {
         let (desk, Some(tx)) = (&mut *self.desk, transaction(self.thread)) else { return };
         let (Some(book), member) = (desk.book.as_mut(), &desk.members[at]) else { return };
         let (number, words) = (request.number, &request.words);
-        match Changes::of(number, words) {
+        let changes = Changes::of(number, words);
+        match changes {
             Changes::Nothing => {}
             Changes::Traced => {
                 let chosen = i32::try_from(request.chosen).ok();
@@ -920,6 +939,11 @@ impl Server<'_> {
                 book.changed(tx.has_changed(number.map(|number| member.space + number)));
             }
             Changes::Any => book.changed(Marks::ALL),
+        }
+        if changes != Changes::Nothing && !desk.other_libraries && tx.has_other_libraries() {
+            desk.other_libraries = true;
+            // The table says that programs have no other ones.
+            book.changed(Marks::ALL);
         }
         let standing = member.stands(tx);
         let Some(question) = Question::of(number, words) else { return };
@@ -1235,9 +1259,12 @@ impl Server<'_> {
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let path = member.path(request.words[1])?;
         let dir = member.number(request.words[0])? as i32;
+        let flags = request.words[2] as i32;
         tx.exchange(&mut member.own);
-        let program = tx.program_of_member(dir, &path, request.words[2] as i32);
+        tx.begin_trace();
+        let program = tx.program_of_member(dir, &path, flags);
         tx.exchange(&mut member.own);
+        note_program(self.desk.book.as_ref(), member, tx, (dir, &path, flags), &program);
         let (mut answer, beside) = match program? {
             Program::AsGiven => (Answer::new(How::Done, 0), Beside::default()),
             Program::Copy(fd) => (Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])),
@@ -1257,18 +1284,21 @@ impl Server<'_> {
         let (thread, desk) = (&mut *self.thread, &mut *self.desk);
         let tx = transaction(thread).ok_or(Errno::CANCELED)?;
         let parent = &mut desk.members[at];
-        let (from, who) = (parent.space, parent.who);
+        let (from, who, unchanged) = (parent.space, parent.who, parent.unchanged);
         let number = parent.process.map(|(number, _)| number);
         tx.exchange(&mut parent.own);
         let place = desk.place(tx, from, who, number);
         tx.exchange(&mut self.desk.members[at].own);
         let Place { space, socket, window } = place?;
-        if let Some(child) = self.desk.members.last().filter(|_| self.desk.book.is_some()) {
+        // The answers count for another one when it is known who that is.
+        let counts = self.desk.book.is_some() && unchanged;
+        if let Some(child) = self.desk.members.last().filter(|_| counts) {
             child.stands(tx);
         }
         if self.hosted.is_none()
-            && let Some(child) = self.desk.members.last()
+            && let Some(child) = self.desk.members.last_mut()
         {
+            child.unchanged = unchanged;
             // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
             tx.lends_to(space, unsafe { wire::epoch(child.window) });
         }
@@ -1324,19 +1354,27 @@ impl Server<'_> {
     fn here(&mut self, at: usize, request: &Request, sender: u32) -> Sys<Answered> {
         const NONE: FileId = FileId { dev: 0, ino: 0 };
         let member = &mut self.desk.members[at];
-        member.becomes = Becomes::No;
-        if member.process.is_some() {
-            self.identify(at, sender)?;
-        } else {
+        // SAFETY: the window is mapped as long as there is this member.
+        unsafe { wire::becomes(member.window) }.store(0, Ordering::SeqCst);
+        let (is_new, runs_program) = (member.process.is_none(), request.words[0] != 0);
+        // A child has its parent's ids, and the client runs no program that gives rights. From one program to the next nothing else changes
+        // (capabilities(7): what is found after the first is found after the second).
+        let is_known = member.unchanged && member.who == 0 && (is_new || runs_program);
+        if is_new {
             let process = descriptor_of(sender)?;
-            // What is no process of the transaction's is not ended with it.
-            self.identify(at, sender).inspect_err(|_| kernel::close(process))?;
+            if !is_known {
+                // What is no process of the transaction's is not ended with it.
+                self.identify(at, sender).inspect_err(|_| kernel::close(process))?;
+            }
             self.desk.members[at].process = Some((sender, process));
+        } else if !is_known {
+            self.identify(at, sender)?;
+            self.desk.members[at].unchanged = runs_program && self.hosted.is_none();
         }
-        let member = &mut self.desk.members[at];
-        if request.words[0] == 0 {
+        if !runs_program {
             return Ok(Answered::of(0));
         }
+        let member = &mut self.desk.members[at];
         // That program has not asked to join, and does not know how to go on after an abort.
         member.joined = false;
         let space = member.space;
@@ -1360,6 +1398,26 @@ impl Server<'_> {
         let book = self.desk.book.as_ref().filter(|_| member.who == 0);
         let numbers = [Some(member.window_fd), book.map(|book| book.fd)];
         Ok(Answered(answer, Beside::all_kept(numbers.into_iter().flatten())))
+    }
+}
+
+/// Writes down where a program was found, for the next process that runs it.
+fn note_program(
+    book: Option<&Book>,
+    member: &Member,
+    tx: &mut Tx,
+    (dir, path, flags): (i32, &[u8], i32),
+    found: &Sys<Program>,
+) {
+    let (place, answer) = match found {
+        Ok(Program::Stable(place)) => (place.as_slice(), 0),
+        Err(errno @ (Errno::NOENT | Errno::NOTDIR)) => (&[][..], -i64::from(errno.raw_os_error())),
+        _ => return,
+    };
+    let counts = dir == libc::AT_FDCWD && Question::can_tell(place) && !tx.has_other_libraries();
+    let from = answers::from_path(path, member.stands(tx));
+    if let (Some(book), true, Some(from), Some(marks)) = (book, counts, from, tx.rests_on(answer)) {
+        book.write(&Question::program(flags), (from, path), answer, place, marks);
     }
 }
 

@@ -17,7 +17,7 @@ pub const WINDOW: usize = 1 << 20;
 /// How much of it is for the bytes of one read or write, at most.
 pub const BYTES: usize = WINDOW - (64 << 10);
 /// The first place in it that is used: zero is a null pointer, and there are the word that is not zero once the
-/// transaction is over, those of [`epoch`] and [`standing`], and the numbers that are closed later ([`super::closing`]).
+/// transaction is over, those of [`epoch`], [`standing`] and [`becomes`], and the numbers that are closed later ([`super::closing`]).
 const FIRST: usize = 256;
 
 /// Which word of a window is the first of those about numbers that are closed later, and how many these are.
@@ -38,9 +38,6 @@ pub enum Ask {
     Child,
     /// The first message of a process, or of another program in it, or of one that has other ids now.
     Here,
-    /// The process runs another program now: it says so with [`Ask::Here`] next, or has run without the library. It has no
-    /// answer. Or that failed.
-    Becomes,
     /// The first process has ended, with this status: to commit.
     End,
     /// Something was done that is not part of the transaction.
@@ -77,12 +74,12 @@ pub enum Ask {
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
-            Abort, Address, Adopt, Becomes, Call, Child, End, Fail, Group, Here, IsMember, Join,
-            Leave, Libraries, Live, Map, Output, Program, Reopen, Signal, Special,
+            Abort, Address, Adopt, Call, Child, End, Fail, Group, Here, IsMember, Join, Leave,
+            Libraries, Live, Map, Output, Program, Reopen, Signal, Special,
         };
         let all = [
-            Becomes, Call, Map, Program, Libraries, Child, Here, End, Live, Output, Fail, IsMember,
-            Abort, Address, Leave, Join, Adopt, Signal, Group, Special, Reopen,
+            Call, Map, Program, Libraries, Child, Here, End, Live, Output, Fail, IsMember, Abort,
+            Address, Leave, Join, Adopt, Signal, Group, Special, Reopen,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }
@@ -697,6 +694,26 @@ pub unsafe fn epoch<'w>(window: *mut u8) -> &'w AtomicU32 {
 pub unsafe fn standing<'w>(window: *mut u8) -> &'w AtomicU32 {
     // SAFETY: it is in the window, which is aligned, and both sides use it like that.
     unsafe { &*window.cast::<AtomicU32>().add(2) }
+}
+
+/// The word that says whether the process begins to run another program, into which the library is not loaded yet: 0, or a [`Loads`]. That program says
+/// with [`Ask::Here`] that it is there, or has run without the library.
+///
+/// # Safety
+/// The window is mapped as long as the reference lives.
+pub unsafe fn becomes<'w>(window: *mut u8) -> &'w AtomicU32 {
+    // SAFETY: it is in the window, which is aligned, and both sides use it like that.
+    unsafe { &*window.cast::<AtomicU32>().add(3) }
+}
+
+/// How a program will have the library.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loads {
+    /// The dynamic linker will load it, or end the process.
+    Surely = 1,
+    /// The program might go on without.
+    Perhaps = 2,
 }
 
 /// The words about numbers that are closed later ([`super::closing`]).

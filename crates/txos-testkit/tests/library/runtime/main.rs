@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod after;
+mod again;
 mod alone;
 mod answers;
 mod by_kernel;
