@@ -29,6 +29,13 @@ static GLOBAL: Memory = Memory;
 
 static POOL: [Class; CLASSES] = [const { Class::new() }; CLASSES];
 
+/// What classes begin with: a process that runs for a moment uses little of each, and touches few pages.
+static COMMON: Class = Class::new();
+/// The first piece of a class. Each further one is twice as large.
+const PIECE: usize = 256;
+/// The largest piece that is part of a chunk; a larger one is a chunk.
+const PIECE_MAX: usize = CHUNK / 8;
+
 /// The allocator.
 #[derive(Debug)]
 struct Memory;
@@ -39,9 +46,11 @@ struct Class {
     locked: AtomicBool,
     /// The first free block; each holds the address of the next.
     free: AtomicPtr<u8>,
-    /// What is left of the last chunk; `end` 0: nothing.
+    /// What is left of the last piece; `end` 0: nothing.
     bump: AtomicUsize,
     end: AtomicUsize,
+    /// How large that was.
+    piece: AtomicUsize,
 }
 
 impl Class {
@@ -51,6 +60,7 @@ impl Class {
             free: AtomicPtr::new(null_mut()),
             bump: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
+            piece: AtomicUsize::new(0),
         }
     }
 
@@ -101,15 +111,46 @@ impl Class {
             self.bump.store(bump + size, Ordering::Relaxed);
             return bump as *mut u8;
         }
-        let chunk = CHUNK.max(size.next_multiple_of(PAGE));
-        let start = map(chunk);
+        let piece = (2 * self.piece.load(Ordering::Relaxed)).max(PIECE).max(size);
+        let (start, piece) = match piece {
+            ..=PIECE_MAX => (COMMON.part(piece, size), piece),
+            _ => {
+                let chunk = CHUNK.max(size.next_multiple_of(PAGE));
+                (map(chunk), chunk)
+            }
+        };
         if !start.is_null() {
-            let start = start as usize;
-            self.end.store(0, Ordering::Relaxed);
-            self.bump.store(start + size, Ordering::Relaxed);
-            self.end.store(start + chunk, Ordering::Relaxed);
+            self.piece.store(piece.min(CHUNK), Ordering::Relaxed);
+            self.begin(start as usize, size, piece);
         }
         start
+    }
+
+    /// A part of a chunk, aligned as blocks of a size are.
+    fn part(&self, piece: usize, size: usize) -> *mut u8 {
+        let align = PAGE.min(1 << size.trailing_zeros());
+        self.lock();
+        let (bump, end) = (self.bump.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        let start = bump.next_multiple_of(align);
+        let start = if end >= start + piece {
+            self.bump.store(start + piece, Ordering::Relaxed);
+            start as *mut u8
+        } else {
+            let start = map(CHUNK);
+            if !start.is_null() {
+                self.begin(start as usize, piece, CHUNK);
+            }
+            start
+        };
+        self.unlock();
+        start
+    }
+
+    /// Goes on in another place, of which so much is used.
+    fn begin(&self, start: usize, used: usize, size: usize) {
+        self.end.store(0, Ordering::Relaxed);
+        self.bump.store(start + used, Ordering::Relaxed);
+        self.end.store(start + size, Ordering::Relaxed);
     }
 }
 
@@ -329,6 +370,7 @@ pub fn after_fork() {
     for class in &POOL {
         class.unlock();
     }
+    COMMON.unlock();
     OWN.unlock();
 }
 
