@@ -808,7 +808,16 @@ impl Server<'_> {
                 let goes_on = request.words[1] != 0;
                 let answered = self.here(at, request, sender.unwrap_or(0));
                 if goes_on {
-                    // One that ended meanwhile has no more to say.
+                    // One that has ended meanwhile has no more to say.
+                    if let Err(errno) = answered
+                        && errno != Errno::SRCH
+                    {
+                        let what = format!(
+                            "a process of the command can't be followed: {}",
+                            wire::words_of(errno)
+                        );
+                        transaction(self.thread)?.cannot_go_on(unsupported(what));
+                    }
                     return None;
                 }
                 answered
@@ -1354,9 +1363,11 @@ impl Server<'_> {
     fn here(&mut self, at: usize, request: &Request, sender: u32) -> Sys<Answered> {
         const NONE: FileId = FileId { dev: 0, ino: 0 };
         let member = &mut self.desk.members[at];
-        // SAFETY: the window is mapped as long as there is this member.
-        unsafe { wire::becomes(member.window) }.store(0, Ordering::SeqCst);
         let (is_new, runs_program) = (member.process.is_none(), request.words[0] != 0);
+        if runs_program {
+            // SAFETY: the window is mapped as long as there is this member.
+            unsafe { wire::becomes(member.window) }.store(0, Ordering::SeqCst);
+        }
         // A child has its parent's ids, and the client runs no program that gives rights. From one program to the next nothing else changes
         // (capabilities(7): what is found after the first is found after the second).
         let is_known = member.unchanged && member.who == 0 && (is_new || runs_program);
