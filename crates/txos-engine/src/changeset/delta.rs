@@ -138,7 +138,7 @@ impl What {
     }
 
     /// The versions of stable objects that it is of.
-    pub(super) fn versions(&self) -> impl Iterator<Item = &Version> {
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
         let (object, there) = match self {
             What::Put { base, .. } | What::Link { base, .. } => (None, base.as_ref()),
             What::Move { source, base, .. } => (Some(source), base.as_ref()),

@@ -4,10 +4,17 @@
 //! writing for the first time. That moves its ctime and nothing else, and the commit would find that somebody has changed the
 //! file. So the commit has it copied before it looks whether anybody did, and takes the version that the copy has for the one
 //! that the transaction has seen, if nothing else is different.
+//!
+//! A file of a lower layer that has several names becomes a file of its own for the name by which it is changed, removed or moved, unless the
+//! overlay has an index: another inode. So the commit has it become that before its journal says which inode is to be changed, and can be put back.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use std::fs::File;
+use std::io::Read;
+
 use rustix::fs::{AtFlags, FsWord, OFlags};
+use rustix::io::Errno;
 
 use crate::changeset::{Delta, What, move_on};
 use crate::object::FileKind;
@@ -19,12 +26,63 @@ use crate::version::{Version, stat_at};
 
 const OVERLAYFS_SUPER_MAGIC: FsWord = 0x794c_7630;
 
+/// Whether what a transaction has seen is a file of an overlayfs.
+fn is_on_overlay(dir: BorrowedFd<'_>, seen: &Version) -> bool {
+    // No file system with a device of its own is an overlayfs.
+    rustix::fs::major(seen.id.dev) == 0
+        && seen.kind() == FileKind::File
+        && rustix::fs::fstatfs(dir).is_ok_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC)
+}
+
+/// Has a name of a file with several names, which is as a transaction has seen it, become a file of its own, if the kernel would do that with its first
+/// change. Gives its version after that.
+///
+/// # Errors
+/// As `open(2)` for writing: what the kernel would do is not known then.
+pub(super) fn separated(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    seen: &Version,
+) -> Result<Option<Version>, Errno> {
+    if seen.nlink < 2 || !is_on_overlay(dir, seen) {
+        return Ok(None);
+    }
+    let look = || stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+    let attributes = || sys::xattrs_in(dir, name).ok();
+    let open = |how| sys::open_at(dir, name, how | OFlags::NOFOLLOW | OFlags::NONBLOCK);
+    let Some(before) = look().filter(|now| now == seen).and_then(|_| attributes()) else {
+        return Ok(None);
+    };
+    let old = open(OFlags::RDONLY);
+    let new = open(OFlags::RDWR)?;
+    let Some(after) = look().filter(|now| now.id != seen.id) else { return Ok(None) };
+    let as_seen = Version { id: seen.id, ..after };
+    // Between the looks somebody may have put another file in its place.
+    let is_copy = seen.same_but_ctime(&as_seen)
+        && attributes().is_some_and(|now| now == before)
+        && old.is_ok_and(|old| same_content(File::from(old), File::from(new)).unwrap_or(false));
+    Ok(is_copy.then_some(after))
+}
+
+fn same_content(mut one: File, mut other: File) -> std::io::Result<bool> {
+    let (mut left, mut right) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    loop {
+        let got = one.read(&mut left)?;
+        if got == 0 {
+            return Ok(other.read(&mut right[..1])? == 0);
+        }
+        match other.read_exact(&mut right[..got]) {
+            Ok(()) if left[..got] == right[..got] => {}
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Opens a file for writing that is as a transaction has seen it. Gives its version after that, if the kernel has copied it.
 pub(super) fn copied_up(dir: BorrowedFd<'_>, name: &[u8], seen: &Version) -> Option<Version> {
-    // No file system with a device of its own is an overlayfs.
-    let is_overlay = rustix::fs::major(seen.id.dev) == 0
-        && rustix::fs::fstatfs(dir).is_ok_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC);
-    if !is_overlay || seen.kind() != FileKind::File {
+    if !is_on_overlay(dir, seen) {
         return None;
     }
     let look = || stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
@@ -37,27 +95,28 @@ pub(super) fn copied_up(dir: BorrowedFd<'_>, name: &[u8], seen: &Version) -> Opt
 }
 
 /// Has the kernel copy the files that are to be changed in place, and tells the deltas and the read set of the versions that
-/// they have then. `points`: where the layers are.
-pub fn copy_up(points: &[&[u8]], deltas: &mut [Delta], reads: &mut ReadSet) {
+/// they have then. `points`: where the layers are. Whether one of them has several names on an overlay: only a whole commit ([`separated`]) changes that.
+pub fn copy_up(points: &[&[u8]], deltas: &mut [Delta], reads: &mut ReadSet) -> bool {
     let mut versions = Vec::new();
+    let mut has_several_names = false;
     for delta in deltas.iter_mut().filter(|delta| !delta.nameless) {
-        let (What::Data { base, .. } | What::Patch { base, .. }) = &mut delta.what else {
-            continue;
-        };
+        let may_be_on_overlay = |seen: &Version| rustix::fs::major(seen.id.dev) == 0;
+        let Some(seen) = delta.what.versions().copied().find(may_be_on_overlay) else { continue };
         let Some(point) = points.get(delta.layer) else { continue };
-        if rustix::fs::major(base.id.dev) != 0 {
-            continue;
-        }
         let (dir, name) = split(&delta.stable_path);
         let dir = if dir.is_empty() { point.to_vec() } else { join(point, dir) };
         let Ok(dir) = sys::open_dir_canonical(&dir) else { continue };
-        if let Some(after) = copied_up(dir.as_fd(), name, base) {
-            versions.push((*base, after));
+        if delta.what.versions().any(|seen| seen.nlink > 1 && is_on_overlay(dir.as_fd(), seen)) {
+            has_several_names = true;
+        } else if matches!(delta.what, What::Data { .. } | What::Patch { .. })
+            && let Some(after) = copied_up(dir.as_fd(), name, &seen)
+        {
+            versions.push((seen, after));
         }
     }
-    if versions.is_empty() {
-        return;
+    if !versions.is_empty() {
+        move_on(deltas, &versions);
+        reads.moved_on(&versions);
     }
-    move_on(deltas, &versions);
-    reads.moved_on(&versions);
+    has_several_names
 }

@@ -70,7 +70,7 @@ use crate::object::FileKind;
 use crate::path;
 use crate::path::layer::split;
 use crate::places::Places;
-use crate::plan::{Does, Plan};
+use crate::plan::{Does, Plan, in_place};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{OwnWrites, ValidationRules};
@@ -428,6 +428,7 @@ fn execute(
         context.progress.phase(Phase::Flushing, None);
         roots.flush()?;
     }
+    separate(plan, roots)?;
     let opened = open_in_place(plan, roots)?;
     let plan = &*plan;
     // From here on no participant can stop it, or touch what it changes.
@@ -508,6 +509,42 @@ fn execute(
         }
         Err(undoing) => Err(unfinished(error, undoing)),
     }
+}
+
+/// Has names of files of an overlay's lower layers become files of their own that would with the plan's changes: the plan is about those from here on.
+///
+/// # Errors
+/// [`Error::Io`] if such a name is to be changed in place and can't be opened for writing: what was done could not be undone.
+fn separate(plan: &mut Plan, roots: &Roots) -> Result<()> {
+    let mut separated = Vec::new();
+    for op in plan.ops.iter().filter(|op| op.held().is_none()) {
+        let Some(base) = op.base.filter(|base| base.nlink > 1) else { continue };
+        let Ok(end) = roots.before(op) else { continue };
+        match copied_up::separated(end.dir.as_fd(), &end.name, &base) {
+            Ok(None) => {}
+            Ok(Some(after)) => separated.push((op.layer, op.before.clone(), base, after)),
+            Err(e) if matches!(op.does, in_place!()) => {
+                return Err(at_target(plan, op, "opening for writing", e));
+            }
+            Err(_) => {}
+        }
+    }
+    for (layer, path, before, after) in separated {
+        for op in plan.ops.iter_mut().filter(|op| op.layer == layer) {
+            let is_at = op.before == path;
+            let is_from =
+                matches!(&op.does, Does::MoveIn { from: Some(from), .. } if *from == path);
+            if is_at && op.base == Some(before) {
+                op.base = Some(after);
+            }
+            if let Some(new) =
+                op.new.as_mut().filter(|new| (is_at || is_from) && new.id == before.id)
+            {
+                (new.id, new.nlink, new.ctime) = (after.id, after.nlink, after.ctime);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens what is written in place before the gate closes on it. What a file's owner may not write to has another ctime then, and so

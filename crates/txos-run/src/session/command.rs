@@ -25,6 +25,8 @@ pub struct Prepared {
     pub directory: PathBuf,
     /// Its process group; `None` to stay in the reaper's.
     pub group: Option<Pid>,
+    /// Nobody in its session could continue that group once it is stopped.
+    pub is_orphaned: bool,
     /// The filter.
     pub program: Vec<seccomp::Instruction>,
     /// Where its process is written to, so that its memory is limited.

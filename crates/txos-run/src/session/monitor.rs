@@ -86,6 +86,7 @@ pub fn run(
         memory: memory.as_mut().and_then(Group::take_procs),
         address_space,
         group,
+        is_orphaned: signals::is_orphaned(),
         program: filter::program(recorder.is_some()),
         output: command_output,
         given,

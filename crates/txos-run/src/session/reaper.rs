@@ -77,9 +77,13 @@ impl Reaper {
             fork::Fork::Parent(pid) => pid,
         };
         drop(gate);
-        // Out of the way of signals to the command's group, and of the kernel's question whether somebody of its session could continue that
-        // group once it is stopped (`setpgid(2)`, orphaned process groups).
-        let _ = rustix::process::setsid();
+        // Out of the way of signals to the command's group.
+        if self.prepared.is_orphaned {
+            // And of the kernel's question whether somebody of its session could continue that group once it is stopped.
+            let _ = rustix::process::setsid();
+        } else {
+            let _ = rustix::process::setpgid(None, None);
+        }
         if let Some(failure) = built.old_root.and_then(|old| old.detach().err()) {
             let _ = self.channel.send(&News::Failed(failure));
             return None;

@@ -12,6 +12,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use crate::session::tree;
+
 /// Ignored by monitor and reaper: the terminal's signals are the command's.
 const IGNORED: [i32; 5] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
@@ -247,4 +249,20 @@ pub mod wake {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
+}
+
+/// Whether nobody in this process's session could continue its process group once it is stopped (`setpgid(2)`, orphaned process groups).
+/// Of the group's members it looks at this process and at its ancestors. A parent outside of the PID namespace counts as one of another session.
+#[must_use]
+pub fn is_orphaned() -> bool {
+    // Of a session or group that began outside of the namespace the kernel gives 0, which `rustix` does not expect.
+    // SAFETY: these calls take and give numbers.
+    let of = |pid| unsafe { (libc::getsid(pid), libc::getpgid(pid)) };
+    let (session, group) = of(0);
+    let parent = |pid| tree::process(pid).map(|process| process.parent).filter(|&pid| pid != 0);
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    std::iter::successors(parent(own), |&pid| parent(pid))
+        .map(of)
+        .find(|&(of_session, of_group)| of_session != session || of_group != group)
+        .is_none_or(|(of_session, _)| of_session != session)
 }

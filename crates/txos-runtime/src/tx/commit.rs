@@ -197,7 +197,11 @@ impl Tx {
             ..Options::default()
         };
         let points: Vec<&[u8]> = self.copies.layers.iter().map(|layer| &layer.point[..]).collect();
-        txos_engine::commit::copy_up(&points, &mut deltas, &mut self.locks.reads);
+        let outcome =
+            match txos_engine::commit::copy_up(&points, &mut deltas, &mut self.locks.reads) {
+                true => Outcome::Anything,
+                false => outcome,
+            };
         // From before the validation until all is there; a file of a lower layer is copied by then.
         let _locks = match outcome {
             Outcome::Nothing => Vec::new(),

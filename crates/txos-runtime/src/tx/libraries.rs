@@ -22,6 +22,10 @@ pub struct Libraries {
     known: Vec<Id>,
     /// Links that the transaction has put into a directory: that, and the link.
     links: Vec<(Id, Id)>,
+    /// Those that were judged, and lead nowhere.
+    judged: Vec<(Id, Id)>,
+    /// One was found since somebody asked for that.
+    has_found: bool,
 }
 
 /// Whether the dynamic linker may look for a name: a library's (`libc.so.6`), or one of its own files' (`ld.so.cache`).
@@ -34,11 +38,17 @@ impl Libraries {
     pub fn found(&mut self, name: &[u8], id: Id) {
         if is_looked_for(name) {
             self.known.push(id);
+            self.has_found = true;
         }
     }
 }
 
 impl Tx {
+    /// Whether a library was found since this was asked last.
+    pub fn has_found_libraries(&mut self) -> bool {
+        std::mem::take(&mut self.tree.libraries.has_found)
+    }
+
     /// Whether the dynamic linker may find other libraries in the transaction than outside of it.
     pub fn has_other_libraries(&mut self) -> bool {
         self.tree.has_other_libraries()
@@ -55,6 +65,11 @@ impl ShadowTree {
         // A directory that comes from elsewhere brings what it has.
         let is_moved = node.is_some_and(|node| node.is_dir() && node.stable.is_some());
         self.libraries.renamed = is_moved || is_looked_for(name);
+        // What is in a directory leads elsewhere when that moves.
+        if node.and_then(|node| node.dir.as_ref()).is_some_and(|dir| !dir.entries.is_empty()) {
+            let judged = &mut self.libraries.judged;
+            self.libraries.links.append(judged);
+        }
         if let Some(id) = now
             && self.nodes[id].kind() == FileKind::Symlink
         {
@@ -72,6 +87,7 @@ impl ShadowTree {
         }
         for (dir, link) in std::mem::take(&mut self.libraries.links) {
             self.libraries.renamed |= self.leads_to_stable_directory(dir, link);
+            self.libraries.judged.push((dir, link));
         }
         self.libraries.renamed
     }

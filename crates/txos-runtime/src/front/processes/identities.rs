@@ -4,6 +4,7 @@
 //! `/proc/PID/status` who that is. A process that changes its user, groups or capabilities says that it has, before it does
 //! anything else; the server looks then. A process in a user namespace of its own has names for users that are not the server's, and
 //! can't go on in the transaction.
+#![allow(unsafe_code)] // prctl
 
 use std::fs::{File, read, read_link};
 use std::io::{ErrorKind, Read};
@@ -11,6 +12,7 @@ use std::str::SplitAsciiWhitespace;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::call::Call;
+use crate::raw::syscall;
 use crate::tx::kernel::{Credentials, Identity};
 
 /// The users, groups and capabilities of a process.
@@ -149,9 +151,12 @@ pub fn note_limits(call: &Call) {
     }
 }
 
-/// Whether the process in which the transaction was may run programs with less than it has itself.
+/// Whether the process in which the transaction was may run programs with less than it has itself, or, being root, with more.
 pub fn are_limited() -> bool {
-    ARE_LIMITED.load(Ordering::Relaxed)
+    let words = [libc::PR_GET_SECUREBITS as u64, 0, 0, 0, 0, 0];
+    // SAFETY: it takes numbers only.
+    let plain = unsafe { syscall(libc::SYS_prctl, words) } == 0;
+    !plain || ARE_LIMITED.load(Ordering::Relaxed)
 }
 
 /// Whether what the kernel says of a process means the same to the calling one: it has the same user namespace. Where that may

@@ -45,7 +45,7 @@ pub(super) struct Member {
     own: Own,
     /// Who it is, unless it is who began: the number for that.
     who: u32,
-    /// No thread of it has changed who it is since it began to run its program: a child is the same, and so is another program that gives no
+    /// No thread of it has ever changed who it is, nor of those that it comes from: a child is the same, and so is another program that gives no
     /// rights.
     unchanged: bool,
     /// Its number, and a descriptor of it.
@@ -217,14 +217,27 @@ impl Desk {
 }
 
 impl Member {
+    /// Ends a child of which no descriptor can be had.
+    fn end_by_number(&self, number: Option<u32>) {
+        // Of one that has ended somebody else may have the number.
+        if let Some(number) = number.filter(|_| !wire::is_hung_up(self.socket)) {
+            let words = [number.into(), libc::SIGKILL as u64, 0, 0, 0, 0];
+            // SAFETY: it has no pointers.
+            unsafe { syscall(libc::SYS_kill, words) };
+        }
+    }
+
     /// Ends a child that has not been heard yet. What it has said it waits for no answer to, and what it says from here on fails, which ends it.
     fn end_newborn(&self) {
-        wire::shut(self.socket);
+        wire::shut_to_senders(self.socket);
         while let Ok(Some(received)) = wire::receive_at_once::<Request>(self.socket) {
             received.beside.into_iter().flatten().for_each(kernel::close);
             let Some(sender) = received.sender else { continue };
             let Ok(process) = descriptor_of(sender) else { continue };
-            kill(process);
+            // Of one that has ended somebody else may have the number.
+            if !wire::is_hung_up(self.socket) {
+                kill(process);
+            }
             kernel::close(process);
         }
     }
@@ -817,6 +830,7 @@ impl Server<'_> {
                             wire::words_of(errno)
                         );
                         transaction(self.thread)?.cannot_go_on(unsupported(what));
+                        self.desk.members[at].end_by_number(sender);
                     }
                     return None;
                 }
@@ -949,10 +963,8 @@ impl Server<'_> {
             }
             Changes::Any => book.changed(Marks::ALL),
         }
-        if changes != Changes::Nothing && !desk.other_libraries && tx.has_other_libraries() {
-            desk.other_libraries = true;
-            // The table says that programs have no other ones.
-            book.changed(Marks::ALL);
+        if changes != Changes::Nothing || tx.has_found_libraries() {
+            note_libraries(book, &mut desk.other_libraries, tx);
         }
         let standing = member.stands(tx);
         let Some(question) = Question::of(number, words) else { return };
@@ -1273,7 +1285,12 @@ impl Server<'_> {
         tx.begin_trace();
         let program = tx.program_of_member(dir, &path, flags);
         tx.exchange(&mut member.own);
-        note_program(self.desk.book.as_ref(), member, tx, (dir, &path, flags), &program);
+        if let Some(book) = &mut self.desk.book {
+            note_libraries(book, &mut self.desk.other_libraries, tx);
+            if !self.desk.other_libraries {
+                note_program(book, member, tx, (dir, &path, flags), &program);
+            }
+        }
         let (mut answer, beside) = match program? {
             Program::AsGiven => (Answer::new(How::Done, 0), Beside::default()),
             Program::Copy(fd) => (Answer::new(How::WithDescriptors, 0), Beside::to_close(&[fd])),
@@ -1373,6 +1390,11 @@ impl Server<'_> {
         let is_known = member.unchanged && member.who == 0 && (is_new || runs_program);
         if is_new {
             let process = descriptor_of(sender)?;
+            if wire::is_hung_up(member.socket) {
+                // It has ended, and somebody else may have its number.
+                kernel::close(process);
+                return Err(Errno::SRCH);
+            }
             if !is_known {
                 // What is no process of the transaction's is not ended with it.
                 self.identify(at, sender).inspect_err(|_| kernel::close(process))?;
@@ -1380,7 +1402,8 @@ impl Server<'_> {
             self.desk.members[at].process = Some((sender, process));
         } else if !is_known {
             self.identify(at, sender)?;
-            self.desk.members[at].unchanged = runs_program && self.hosted.is_none();
+            // Nor its children, nor what they run.
+            self.desk.members[at].unchanged = false;
         }
         if !runs_program {
             return Ok(Answered::of(0));
@@ -1412,11 +1435,19 @@ impl Server<'_> {
     }
 }
 
+/// Once programs may have other libraries in the transaction, the table no longer says where they are: its readers take them for those of outside.
+fn note_libraries(book: &mut Book, other_libraries: &mut bool, tx: &mut Tx) {
+    if !*other_libraries && tx.has_other_libraries() {
+        *other_libraries = true;
+        book.changed(Marks::ALL);
+    }
+}
+
 /// Writes down where a program was found, for the next process that runs it.
 fn note_program(
-    book: Option<&Book>,
+    book: &Book,
     member: &Member,
-    tx: &mut Tx,
+    tx: &Tx,
     (dir, path, flags): (i32, &[u8], i32),
     found: &Sys<Program>,
 ) {
@@ -1425,9 +1456,9 @@ fn note_program(
         Err(errno @ (Errno::NOENT | Errno::NOTDIR)) => (&[][..], -i64::from(errno.raw_os_error())),
         _ => return,
     };
-    let counts = dir == libc::AT_FDCWD && Question::can_tell(place) && !tx.has_other_libraries();
+    let counts = dir == libc::AT_FDCWD && Question::can_tell(place);
     let from = answers::from_path(path, member.stands(tx));
-    if let (Some(book), true, Some(from), Some(marks)) = (book, counts, from, tx.rests_on(answer)) {
+    if let (true, Some(from), Some(marks)) = (counts, from, tx.rests_on(answer)) {
         book.write(&Question::program(flags), (from, path), answer, place, marks);
     }
 }

@@ -249,6 +249,21 @@ pub fn await_message(socket: i32, process: i32, gives_up: impl Fn() -> bool) -> 
     }
 }
 
+/// What is sent to a socket from here on fails. What was sent before can still be received.
+pub fn shut_to_senders(socket: i32) {
+    let words = [socket as u64, libc::SHUT_RD as u64, 0, 0, 0, 0];
+    // SAFETY: it has no pointers.
+    unsafe { syscall(libc::SYS_shutdown, words) };
+}
+
+/// Whether nobody has the other end of a socket any more.
+pub fn is_hung_up(socket: i32) -> bool {
+    let mut polled = libc::pollfd { fd: socket, events: 0, revents: 0 };
+    // SAFETY: the structure lives until the answer.
+    unsafe { syscall(libc::SYS_poll, [(&raw mut polled) as u64, 1, 0, 0, 0, 0]) };
+    polled.revents & (libc::POLLHUP | libc::POLLNVAL) != 0
+}
+
 /// Nothing goes through a socket any more, in neither direction: who waits for a message there learns that.
 pub fn shut(socket: i32) {
     let words = [socket as u64, libc::SHUT_RDWR as u64, 0, 0, 0, 0];
