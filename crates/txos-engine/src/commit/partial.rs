@@ -459,9 +459,10 @@ fn move_out(
         let path = path::from_bytes(&op.target);
         let to = format!("tx/{id}/l{}/old/part-{index}", op.layer).into_bytes();
         let upper = upper_place(pending, op);
+        let is_retained = !matches!(op.does, Does::Install(_)) && op.held().is_none();
         move_one(roots, op, upper.as_deref(), to)
             .map_err(|e| Error::io("moving the retained version of", path, e))?;
-        if op.slot() != was && op.held().is_none() {
+        if op.slot() != was && is_retained {
             moved.push((op.layer, was, op.slot().to_vec()));
         }
     }
@@ -642,11 +643,9 @@ fn move_one(
                 relocate(upper, &to)?;
             }
         }
-        Does::Install(_)
-        | Does::MoveOut { .. }
-        | Does::MoveIn { .. }
-        | Does::Link { .. }
-        | Does::DirTime { .. } => {}
+        // A revert puts it there: not back into the pending transaction, which may be gone by then.
+        Does::Install(staged) => staged.slot = to.into(),
+        Does::MoveOut { .. } | Does::MoveIn { .. } | Does::Link { .. } | Does::DirTime { .. } => {}
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ pub(super) fn finish(
         }
     }
     journal.idle(false)?;
-    tx.discard_work();
+    tx.discard_work(|layer| plan.ops.iter().any(|op| usize::from(op.layer) == layer));
     if tx.meta.reverts_part {
         plan::forget_rest(home, tx.id());
     }

@@ -201,8 +201,27 @@ fn committed(home: &Home, id: TxId) -> Result<(Meta, Plan)> {
     }
     old.check_same_numbering()?;
     match plan::load(home, id)? {
-        Some(done) => Ok((old, done)),
+        Some(mut done) => {
+            if old.reverts.is_none() {
+                keep_to_itself(&mut done);
+            }
+            Ok((old, done))
+        }
         None => refuse("without changes", "there is nothing to undo.".into()),
+    }
+}
+
+/// Has a revert put what was new into the transaction's own place. The plan of a part that an older txos has committed names that
+/// of the pending transaction, which may be gone, or would have it as its own change again.
+fn keep_to_itself(done: &mut Plan) {
+    let own = format!("tx/{}/", done.id);
+    for (index, op) in done.ops.iter_mut().enumerate() {
+        let to = format!("{own}l{}/old/part-{index}", op.layer);
+        if let Does::Install(staged) = &mut op.does
+            && !staged.slot.starts_with(own.as_bytes())
+        {
+            staged.slot = to.into_bytes().into();
+        }
     }
 }
 

@@ -403,7 +403,8 @@ impl Home {
             remove(temporary(&tx.dir().join(name)))?;
         }
         if matches!(tx.meta.state, State::Committed | State::Reverted) {
-            tx.discard_work();
+            // Whether its plan has a use for what is empty is not known here.
+            tx.discard_work(|_| true);
         }
         if tx.meta.state == State::Pending {
             tx.discard_unnamed()?;
@@ -473,8 +474,9 @@ impl Transaction {
     }
 
     /// Removes what it needed until it was committed: the read set, and the work directories of its
-    /// overlays, which go to the trash. What can't be removed is left to `gc`.
-    pub(crate) fn discard_work(&self) {
+    /// overlays, which go to the trash. What can't be removed is left to `gc`. `is_used` tells of a layer, by its number,
+    /// whether a revert may put something into its directories.
+    pub(crate) fn discard_work(&self, is_used: impl Fn(usize) -> bool) {
         let _ = self.discard_unnamed();
         for name in ["reads", "deltas"] {
             let _ = sys::step("store unlink", || fs::remove_file(self.dir.join(name)));
@@ -486,7 +488,9 @@ impl Transaction {
             if self.meta.recorded {
                 discard_shown(&layer);
             }
-            self.remove_unused(&layer);
+            if !is_used(layer.index) {
+                self.remove_unused(&layer);
+            }
         }
     }
 
