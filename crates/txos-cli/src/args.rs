@@ -161,7 +161,9 @@ pub struct IdArg {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
-    /// committed ones for revert.
+    /// committed ones for revert. A name that several have is the pending one, or else the newest that the command can be
+    /// applied to. Once a part is committed, @ and the name are the rest to every command that takes what is pending; the
+    /// part has an id of its own.
     pub id: String,
 }
 
@@ -666,7 +668,9 @@ pub struct ExecArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
-    /// committed ones for revert.
+    /// committed ones for revert. A name that several have is the pending one, or else the newest that the command can be
+    /// applied to. Once a part is committed, @ and the name are the rest to every command that takes what is pending; the
+    /// part has an id of its own.
     pub id: String,
     /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
     #[arg(long, value_name = "FILE|FD:N")]
@@ -737,7 +741,9 @@ pub struct UndoArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
-    /// committed ones for revert.
+    /// committed ones for revert. A name that several have is the pending one, or else the newest that the command can be
+    /// applied to. Once a part is committed, @ and the name are the rest to every command that takes what is pending; the
+    /// part has an id of its own.
     #[arg(default_value = "@")]
     pub id: String,
     /// How many layers
@@ -882,7 +888,9 @@ pub struct ShowArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
-    /// committed ones for revert.
+    /// committed ones for revert. A name that several have is the pending one, or else the newest that the command can be
+    /// applied to. Once a part is committed, @ and the name are the rest to every command that takes what is pending; the
+    /// part has an id of its own.
     #[arg(default_value = "@")]
     pub id: String,
     /// Print JSON (see docs/json.md)
@@ -899,7 +907,9 @@ pub struct DiffArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
-    /// committed ones for revert.
+    /// committed ones for revert. A name that several have is the pending one, or else the newest that the command can be
+    /// applied to. Once a part is committed, @ and the name are the rest to every command that takes what is pending; the
+    /// part has an id of its own.
     #[arg(default_value = "@")]
     pub id: String,
     /// Only what lies at or below these paths
@@ -979,7 +989,9 @@ pub struct CommitArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
-    /// committed ones for revert.
+    /// committed ones for revert. A name that several have is the pending one, or else the newest that the command can be
+    /// applied to. Once a part is committed, @ and the name are the rest to every command that takes what is pending; the
+    /// part has an id of its own.
     pub id: String,
     /// Write how it ended to this file, or to an open descriptor, as JSON (see docs/json.md)
     #[arg(long, value_name = "FILE|FD:N")]
@@ -1004,7 +1016,9 @@ pub struct RevertArgs {
     /// Transaction: an id or the start of one, its --name, @ for the newest, @~1 for the one before
     ///
     /// @ is the newest that this command can be applied to: of the pending ones for exec and commit, of the
-    /// committed ones for revert.
+    /// committed ones for revert. A name that several have is the pending one, or else the newest that the command can be
+    /// applied to. Once a part is committed, @ and the name are the rest to every command that takes what is pending; the
+    /// part has an id of its own.
     #[arg(default_value = "@")]
     pub id: String,
     /// Undo only what lies at or below these paths, or matches them as patterns; the rest stays committed

@@ -23,7 +23,7 @@ use crate::duration::ago;
 use crate::help;
 use crate::list::find;
 use crate::log::one_line;
-use crate::pick::{Wanted, means_newest};
+use crate::pick::{Wanted, means_newest, of_name};
 use crate::tx_status::TxStatus;
 
 /// Transactions that are offered: nobody reads a longer list.
@@ -136,7 +136,7 @@ impl<'a> Place<'a> {
     fn offered(&self, home: &Home) -> Option<String> {
         let (mut found, _) = find(Some(home), |status| self.wanted.can_take(status)).ok()?;
         found.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.ended.unwrap_or(meta.begun)));
-        Some(lines(&found, self.typed, Stamp::now()))
+        Some(lines(&found, self.wanted, self.typed, Stamp::now()))
     }
 }
 
@@ -162,14 +162,13 @@ fn option_of<'c>(
 }
 
 /// The transactions that fit, newest first: by their ids, and by their names where a name means just this one.
-fn lines(found: &[(Meta, TxStatus)], typed: &str, now: Stamp) -> String {
+fn lines(found: &[(Meta, TxStatus)], wanted: Wanted, typed: &str, now: Stamp) -> String {
     let mut lines = String::new();
-    let mut names: Vec<&str> = Vec::new();
     let mut offered = 0;
     for (meta, status) in found {
         let id = meta.id.to_string();
-        let name = meta.name.as_deref().filter(|name| can_be_typed(name) && !names.contains(name));
-        names.extend(name);
+        let is_meant = |name: &str| of_name(found, name, wanted).is_some_and(|m| m.id == meta.id);
+        let name = meta.name.as_deref().filter(|name| can_be_typed(name) && is_meant(name));
         let fits = [Some(&*id), name].into_iter().flatten().filter(|word| word.starts_with(typed));
         for word in fits {
             let description = description(meta, *status, now);
@@ -270,14 +269,14 @@ mod tests {
             ..sample()
         };
         let found = [
-            (meta(0x0a00_0001, Some("up grade")), TxStatus::Pending),
+            (meta(0x0a00_0001, Some("up grade")), TxStatus::Committed),
             (meta(0x0a00_0002, Some("up grade")), TxStatus::Pending),
             (meta(0x0b00_0003, Some("-q")), TxStatus::Active),
             (meta(0x0b00_0004, Some("a\tb\u{1b}[2J")), TxStatus::Committed),
             (meta(0x0b00_0005, Some("@~1")), TxStatus::Committed),
         ];
         let words = |typed: &str| -> Vec<String> {
-            let text = lines(&found, typed, Stamp::now());
+            let text = lines(&found, Wanted::Changed, typed, Stamp::now());
             text.lines().map(|l| l.split('\t').next().unwrap().to_owned()).collect()
         };
         let ids: Vec<String> = found.iter().map(|(meta, _)| meta.id.to_string()).collect();
@@ -285,9 +284,10 @@ mod tests {
         assert_eq!(words("up"), ["up grade"]);
         assert_eq!(words("x"), [""; 0]);
         let mut all = ids.clone();
-        all.insert(1, "up grade".into());
+        // A part and the rest: the name is that of what is pending.
+        all.insert(2, "up grade".into());
         assert_eq!(words(""), all);
-        let text = lines(&found, "", Stamp::now());
+        let text = lines(&found, Wanted::Changed, "", Stamp::now());
         assert_eq!(text.matches('\t').count(), all.len(), "{text:?}");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.contains(", 2 paths: up grade: make 'a b'\n"), "{text:?}");

@@ -79,6 +79,9 @@ struct Layer {
 struct StackLayer {
     number: usize,
     command: Vec<String>,
+    /// All of its commands, if it holds what several changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commands: Option<Vec<Vec<String>>>,
     directory: String,
     begun: Option<Stamp>,
     ended: Option<Stamp>,
@@ -94,6 +97,8 @@ impl StackLayer {
         let layer = |(index, layer): (usize, &txos_engine::store::StackLayer)| StackLayer {
             number: index + 1,
             command: layer.command.clone(),
+            commands: (!layer.joined.is_empty())
+                .then(|| layer.joined.iter().map(|ran| ran.command.clone()).collect()),
             directory: quoted(&layer.directory),
             begun: layer.begun,
             ended: layer.ended,

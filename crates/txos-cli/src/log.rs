@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use txos_engine::show::{local_time, quoted_bytes, unquoted};
-use txos_engine::store::Meta;
+use txos_engine::store::{JoinedCommand, Meta};
 use txos_engine::version::Stamp;
 
 use crate::app::App;
@@ -169,9 +169,9 @@ pub fn one_line(meta: &Meta) -> String {
 
 /// What was run in a transaction, the first command first.
 pub fn commands(meta: &Meta) -> Vec<String> {
-    let line = |(words, hidden): (&[String], bool)| {
-        let line = command_line(words);
-        if hidden { format!("{line} (arguments not recorded)") } else { line }
+    let line = |ran: JoinedCommand| {
+        let line = command_line(&ran.command);
+        if ran.arguments_hidden { format!("{line} (arguments not recorded)") } else { line }
     };
     meta.commands().into_iter().map(line).collect()
 }

@@ -65,8 +65,7 @@ impl Wanted {
 }
 
 /// The transaction that `text` means to a command: `@` is the newest that it can be applied to and `@~N` the
-/// Nth before that; a whole name (of `run --name`) is the newest of that name, one that the command can be
-/// applied to if there is any; anything else is the start of an id.
+/// Nth before that; a whole name (of `run --name`) is what [`of_name`] finds; anything else is the start of an id.
 pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
     if text.parse::<TxId>().is_ok_and(|id| home.tx_dir(id).exists()) {
         return Ok(home.resolve(text)?);
@@ -108,13 +107,20 @@ pub fn pick(home: &Home, text: &str, wanted: Wanted) -> Result<TxId, Failure> {
                 })
             });
     }
-    let named: Vec<(Meta, TxStatus)> =
-        known()?.into_iter().filter(|(meta, _)| meta.name.as_deref() == Some(text)).collect();
-    let fit = named.iter().find(|(_, status)| wanted.takes(*status));
-    match fit.or(named.first()) {
-        Some((meta, _)) => Ok(meta.id),
+    match of_name(&known()?, text, wanted) {
+        Some(meta) => Ok(meta.id),
         None => Ok(home.resolve(text)?),
     }
+}
+
+/// The transaction of a name, among those that are known, the newest first: the pending one, so that `diff` shows what
+/// `commit` would publish; else the newest that the command can be applied to, if there is any. What is removed whatever
+/// it is (`gc --force`) is the newest: no pending one has to go for one of the history.
+pub fn of_name<'a>(known: &'a [(Meta, TxStatus)], name: &str, wanted: Wanted) -> Option<&'a Meta> {
+    let named = || known.iter().filter(|(meta, _)| meta.name.as_deref() == Some(name));
+    let fits = || named().filter(|(_, status)| wanted.takes(*status));
+    let pending = fits().find(|(_, s)| *s == TxStatus::Pending && wanted != Wanted::Ended);
+    pending.or_else(|| fits().next()).or_else(|| named().next()).map(|(meta, _)| meta)
 }
 
 /// When a transaction last became what it is.

@@ -7,7 +7,7 @@ use std::path::Path;
 use txos_engine::TxId;
 use txos_engine::scope;
 use txos_engine::show::{quoted, unquoted};
-use txos_engine::store::{LayerMeta, Meta, StackLayer};
+use txos_engine::store::{JoinedCommand, LayerMeta, Meta, StackLayer};
 
 use crate::app::{App, tell};
 use crate::args::{Command, ExecArgs, RebaseArgs, RunArgs};
@@ -103,8 +103,8 @@ impl Above {
     }
 }
 
-fn failed(layer: Option<&StackLayer>) -> bool {
-    layer.and_then(|layer| layer.exit_status).is_some_and(|status| status != 0)
+fn failed(ran: Option<&JoinedCommand>) -> bool {
+    ran.and_then(|ran| ran.exit_status).is_some_and(|status| status != 0)
 }
 
 /// The words of a command, as they were given.
@@ -116,39 +116,51 @@ fn command_words(command: &[String]) -> Result<Vec<OsString>, Failure> {
     command.iter().map(word).collect()
 }
 
-/// The layers in force above the first. What was undone is not run again.
+/// The commands in force after the first, each with the number of its layer. What was undone is not run again.
 fn above(meta: &Meta, args: &RebaseArgs) -> Result<Vec<Above>, Failure> {
-    let layers = meta.stack.layers.iter().enumerate().take(meta.stack.at as usize).skip(1);
-    layers
-        .map(|(index, layer)| {
-            let number = index + 1;
-            if let [txos, merge, _, from] = &layer.command[..]
-                && (txos.as_str(), merge.as_str()) == ("txos", "merge")
-            {
-                return Err(Failure::new(format!(
-                    "layer {number} was merged from {from}, and can't be run again; `txos undo` takes it out"
-                )));
-            }
-            if layer.arguments_hidden {
-                return Err(Failure::new(format!(
-                    "the arguments of the command of layer {number} were not recorded (--no-record-args), so it \
-                     can't be run again"
-                )));
-            }
-            let may_fail = failed(Some(layer));
-            let mut before: Vec<OsString> = vec!["txos".into(), "exec".into()];
-            for pattern in &args.exclude {
-                before.push(format!("--exclude={pattern}").into());
-            }
-            before.extend(args.strict.then(|| "--strict".into()));
-            before.extend(may_fail.then(|| "--commit-on=always".into()));
-            before.push(format!("--wait={}", args.wait.seconds).into());
-            before.extend(["--dir".into(), layer.directory.clone().into_os_string()]);
-            let mut after: Vec<OsString> = vec!["--".into()];
-            after.extend(command_words(&layer.command)?);
-            Ok(Above { number, words: (before, after), may_fail })
-        })
-        .collect()
+    let layers = meta.stack.layers.iter().enumerate().take(meta.stack.at as usize);
+    let commands = layers.flat_map(|(index, layer)| {
+        let from = (index + 1, !layer.joined.is_empty());
+        layer.commands().into_iter().map(move |command| (from, command))
+    });
+    commands.skip(1).map(|(from, command)| once_more(from, &command, args)).collect()
+}
+
+/// How one of them is run again.
+fn once_more(
+    (number, is_joined): (usize, bool),
+    ran: &JoinedCommand,
+    args: &RebaseArgs,
+) -> Result<Above, Failure> {
+    if let [txos, merge, _, from] = &ran.command[..]
+        && (txos.as_str(), merge.as_str()) == ("txos", "merge")
+    {
+        let out = match is_joined {
+            true => "commit the rest, or abort it",
+            false => "`txos undo` takes it out",
+        };
+        return Err(Failure::new(format!(
+            "layer {number} was merged from {from}, and can't be run again; {out}"
+        )));
+    }
+    if ran.arguments_hidden {
+        return Err(Failure::new(format!(
+            "the arguments of the command of layer {number} were not recorded (--no-record-args), so it \
+             can't be run again"
+        )));
+    }
+    let may_fail = failed(Some(ran));
+    let mut before: Vec<OsString> = vec!["txos".into(), "exec".into()];
+    for pattern in &args.exclude {
+        before.push(format!("--exclude={pattern}").into());
+    }
+    before.extend(args.strict.then(|| "--strict".into()));
+    before.extend(may_fail.then(|| "--commit-on=always".into()));
+    before.push(format!("--wait={}", args.wait.seconds).into());
+    before.extend(["--dir".into(), ran.directory.clone().into_os_string()]);
+    let mut after: Vec<OsString> = vec!["--".into()];
+    after.extend(command_words(&ran.command)?);
+    Ok(Above { number, words: (before, after), may_fail })
 }
 
 /// How the first command is run again.
@@ -184,7 +196,8 @@ fn again(meta: &Meta, args: &RebaseArgs) -> Result<RunArgs, Failure> {
     words.extend(args.strict.then(|| "--strict".into()));
     words.extend((!meta.durable).then(|| "--no-durable".into()));
     words.push(format!("--wait={}", args.wait.seconds).into());
-    words.extend(failed(meta.stack.layers.first()).then(|| "--commit-on=always".into()));
+    let first = meta.stack.layers.first().map(StackLayer::commands).unwrap_or_default();
+    words.extend(failed(first.first()).then(|| "--commit-on=always".into()));
     words.push("--".into());
     words.extend(command_words(&meta.command)?);
     match help::parse(words).map(|cli| cli.command) {

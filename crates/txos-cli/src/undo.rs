@@ -147,7 +147,7 @@ pub fn write_layers(
     paint: crate::style::Paint,
 ) -> std::io::Result<()> {
     let stack = &meta.stack;
-    if stack.layers.len() < 2 {
+    if stack.layers.len() < 2 && stack.layers.iter().all(|layer| layer.joined.is_empty()) {
         return Ok(());
     }
     writeln!(out)?;
@@ -155,7 +155,7 @@ pub fn write_layers(
     for (index, layer) in stack.layers.iter().enumerate().rev() {
         let undone = index >= stack.at as usize;
         let faint = if undone { paint.faint() } else { paint.plain() };
-        let when = layer.ended.map(crate::log::date).unwrap_or_default();
+        let when = layer.ended.or(meta.ended).map(crate::log::date).unwrap_or_default();
         let paths = layer.counts.map(crate::changes::paths).unwrap_or_default();
         let status = match layer.exit_status {
             Some(0) | None => String::new(),
@@ -168,6 +168,10 @@ pub fn write_layers(
             index + 1,
             command_line(&layer.command)
         )?;
+        // What a layer of several commands changed can't be told apart.
+        for ran in layer.joined.iter().skip(1) {
+            writeln!(out, "{faint}{:39}{}{faint:#}", "", command_line(&ran.command))?;
+        }
     }
     Ok(())
 }

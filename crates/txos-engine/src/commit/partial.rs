@@ -262,6 +262,7 @@ pub(super) fn commit_part(
     options: &Options,
     context: &mut ExecContext<'_, '_>,
 ) -> Result<Summary> {
+    let commands = pending.meta.commands();
     let (command, arguments_hidden) = pending.meta.first_command();
     if pending.meta.recorded {
         takes_no_link(&plan, &reads)?;
@@ -284,6 +285,12 @@ pub(super) fn commit_part(
         scope: std::path::PathBuf::new(),
         durable: options.durable,
     })?;
+    if commands.len() > 1 {
+        // Which of them made the part is not known.
+        tx.meta.changes = Some(plan.shown());
+        tx.meta.begin_with(commands);
+        tx.save(options.durable)?;
+    }
     pending.meta.splitting = Some(tx.id());
     // As they were found: publishing changes them.
     let found = plan.ops.iter().filter(|op| op.is_dir_time()).filter_map(|op| op.base);
@@ -491,6 +498,8 @@ fn move_out(
     }
     pending.meta.changes = pending.meta.changes.map(|all| all.saturating_sub(plan.shown()));
     pending.meta.ends_split();
+    // From now on it is the rest: newer than the part.
+    pending.meta.ended = Some(Stamp::now());
     // Its savepoints hold what is published now.
     pending.meta.flatten_stack();
     pending.save(plan.durable)?;

@@ -403,6 +403,7 @@ impl Transaction {
             is_same: command.is_same,
             counts: command.changes,
             saved: false,
+            joined: Vec::new(),
         });
         stack.at += 1;
     }

@@ -139,6 +139,7 @@ impl Transaction {
             is_same: false,
             counts: changes,
             saved: false,
+            joined: Vec::new(),
         });
         // What nobody observed must not have changed since the source began.
         meta.begun = meta.begun.min(self.meta.begun);

@@ -236,6 +236,7 @@ impl Transaction {
             is_same: false,
             counts: None,
             saved: true,
+            joined: Vec::new(),
         });
         // What nobody observed must not have changed since either began.
         self.meta.begun = self.meta.begun.min(other.meta.begun);

@@ -54,7 +54,7 @@ pub(crate) use savepoint::{
     Content, Item, Manifest, Tree, attributes as set_attributes, look as look_at_entries,
     saved_content,
 };
-pub use stack::{Command, Stack, StackLayer};
+pub use stack::{Command, JoinedCommand, Stack, StackLayer};
 pub(crate) use transaction::check_root;
 pub use transaction::{Begin, Layer, LayerRequest, Left, Transaction, replace_file};
 pub(crate) use transaction::{layers, old_place};

@@ -62,6 +62,47 @@ pub struct StackLayer {
     /// Whether the savepoint of the transaction with this layer and those below it is there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub saved: bool,
+    /// All of its commands, the first first, if it holds what several changed: the layers that were in force when a part of
+    /// the transaction was committed. Else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joined: Vec<JoinedCommand>,
+}
+
+/// One of the commands of which a layer holds the changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinedCommand {
+    /// Its words, each quoted if need be.
+    pub command: Vec<String>,
+    /// Where it was started.
+    #[serde(with = "crate::show::path_text")]
+    pub directory: PathBuf,
+    /// Whether words of it are left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub arguments_hidden: bool,
+    /// Status with which it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+}
+
+impl StackLayer {
+    /// What was run in it, the first command first.
+    #[must_use]
+    pub fn commands(&self) -> Vec<JoinedCommand> {
+        if !self.joined.is_empty() {
+            return self.joined.clone();
+        }
+        vec![JoinedCommand {
+            command: self.command.clone(),
+            directory: self.directory.clone(),
+            arguments_hidden: self.arguments_hidden,
+            exit_status: self.exit_status,
+        }]
+    }
+
+    /// Whether a transaction was only begun with it: a `true` that changed nothing.
+    fn only_begins(&self) -> bool {
+        self.command == ["true"] && self.counts == Some(0) && self.joined.is_empty()
+    }
 }
 
 /// The layers of a transaction, the first at the bottom.
@@ -108,28 +149,31 @@ impl Stack {
 }
 
 impl Meta {
-    /// What was run in the transaction: the words of each command whose changes are in force, the first first, and
-    /// whether words are left out. A `true` that changed nothing and that others follow is none of them: the transaction
-    /// was begun with it.
+    /// What was run in the transaction: each command whose changes are in force, the first first. A `true` that changed
+    /// nothing and that others follow is none of them: the transaction was begun with it.
     #[must_use]
-    pub fn commands(&self) -> Vec<(&[String], bool)> {
-        let in_force = self.stack.layers.iter().take(self.stack.at as usize);
-        let mut commands: Vec<_> =
-            in_force.map(|layer| (&layer.command[..], layer.arguments_hidden)).collect();
-        let begins = |layer: &StackLayer| layer.command == ["true"] && layer.counts == Some(0);
-        if commands.len() > 1 && self.stack.layers.first().is_some_and(begins) {
-            commands.remove(0);
-        }
+    pub fn commands(&self) -> Vec<JoinedCommand> {
+        let in_force = self.stack.layers.get(..self.stack.at as usize).unwrap_or_default();
+        let in_force = match in_force {
+            [first, rest @ ..] if first.only_begins() && !rest.is_empty() => rest,
+            all => all,
+        };
+        let mut commands: Vec<_> = in_force.iter().flat_map(StackLayer::commands).collect();
         if commands.is_empty() {
-            commands.push((&self.command, self.arguments_hidden));
+            commands.push(JoinedCommand {
+                command: self.command.clone(),
+                directory: self.directory.clone(),
+                arguments_hidden: self.arguments_hidden,
+                exit_status: self.exit_status,
+            });
         }
         commands
     }
 
     /// The first of [`Meta::commands`].
     pub(crate) fn first_command(&self) -> (Vec<String>, bool) {
-        let first = self.commands().first().map(|(words, hidden)| (words.to_vec(), *hidden));
-        first.unwrap_or_default()
+        let first = self.commands().into_iter().next();
+        first.map(|first| (first.command, first.arguments_hidden)).unwrap_or_default()
     }
 
     /// The layers; of a transaction that has none noted, what it is as the first.
@@ -156,14 +200,29 @@ impl Meta {
             is_same: false,
             counts: self.changes,
             saved: false,
+            joined: Vec::new(),
         });
         self.stack.at = 1;
     }
 
-    /// Forgets the layers: what is left of the transaction is one. (What was saved of them is removed by
+    /// Makes one layer of all that are in force: what is left of the transaction. (What was saved of them is removed by
     /// the next [`super::Transaction::discard_unnamed`].)
     pub(crate) fn flatten_stack(&mut self) {
+        let commands = self.commands();
         self.stack = Stack::default();
+        self.begin_with(commands);
+    }
+
+    /// Makes what the transaction is its first layer, which commands have made together.
+    pub(crate) fn begin_with(&mut self, commands: Vec<JoinedCommand>) {
+        if let Some(first) = commands.first() {
+            self.command.clone_from(&first.command);
+            self.directory.clone_from(&first.directory);
+            self.arguments_hidden = first.arguments_hidden;
+        }
         self.begin_stack();
+        if let Some(layer) = self.stack.layers.first_mut().filter(|_| commands.len() > 1) {
+            layer.joined = commands;
+        }
     }
 }
