@@ -1,10 +1,12 @@
 //! `txos commit`, `txos abort` and `txos revert`: decisions about a whole transaction.
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use txos_engine::changeset::ChangeSet;
+use txos_engine::changeset::{ChangeSet, Entry};
 use txos_engine::commit::{self, Left, Options, Phase, RevertPreview};
+use txos_engine::object::FileKind;
 use txos_engine::readset::ReadSet;
 use txos_engine::show::quoted;
 use txos_engine::store::{Home, State, Transaction};
@@ -73,6 +75,7 @@ fn publish(
     let waits = Waiting { patience: args.wait.patience(), leave: None };
     let txn = engine.txn(handle, &waits);
     let (changes, counts) = read_changes(app, &tx, &reads, &options).map_err(|f| stays(f, ""))?;
+    check_slashes(&args.paths, &changes).map_err(|f| stays(f, ""))?;
     let published = app.with_progress(|progress| {
         let _signals = Deferred::begin();
         txn.commit(&mut tx, &changes, &mut reads, &options, progress)
@@ -80,6 +83,31 @@ fn publish(
     let summary = published.map_err(|failed| advised(failed.error, &changes))?;
     run::committed(app, home, tx, &summary, &counts, &Live::default());
     Ok(0)
+}
+
+/// That only directories are named with a slash behind, as in any other command.
+fn check_slashes(given: &[PathBuf], changes: &ChangeSet) -> Result<(), Failure> {
+    let has_slash = |path: &&PathBuf| {
+        let bytes = path.as_os_str().as_bytes();
+        bytes.ends_with(b"/") || bytes.ends_with(b"/.")
+    };
+    let named: Vec<PathBuf> =
+        given.iter().filter(has_slash).map(|p| paths::in_tree(p)).collect::<Result<_, _>>()?;
+    if named.is_empty() {
+        return Ok(());
+    }
+    let sides = |entry: &Entry| [entry.new, entry.old].into_iter().flatten().map(|side| side.kind);
+    let entries = changes.entries()?;
+    let files = entries.iter().filter(|entry| sides(entry).all(|kind| kind != FileKind::Dir));
+    let Some(file) = files.into_iter().find(|entry| named.contains(&entry.path)) else {
+        return Ok(());
+    };
+    let what = match sides(file).next() {
+        Some(FileKind::Symlink) => "is a symbolic link; without the slash, the link is committed",
+        _ => "is no directory; name it without the slash",
+    };
+    let path = quoted(&file.path);
+    Err(Failure::new(format!("{path} {what}")))
 }
 
 fn read_changes(

@@ -31,6 +31,7 @@ use crate::path::layer::split;
 use crate::path::{self, is_at_or_below, join};
 use crate::plan::{self, Does, Op, Plan};
 use crate::readset::{Outcome, ReadSet};
+use crate::show::quoted_bytes;
 use crate::store::{Begin, Home, Layer, LayerRequest, State, Transaction};
 use crate::sys;
 use crate::sys_handle::Handle;
@@ -49,30 +50,28 @@ pub(super) fn select(
         return Ok(None);
     }
     let layers = tx.layers();
-    let place = |layer: usize, path: &[u8]| {
-        layers.get(layer).map(|l| match path {
-            b"" => l.target.as_os_str().as_bytes().to_vec(),
-            path => join(l.target.as_os_str().as_bytes(), path),
-        })
-    };
-    let absolute = |c: &Change| place(c.layer, &c.path);
     let mut part = Vec::new();
-    let mut rest = 0;
+    let mut rest = Vec::new();
     for change in changes.changes.iter().filter(|c| c.shown) {
-        let Some(path) = absolute(change) else { continue };
+        let path = place(&layers, change.layer, &change.path);
         if paths.iter().any(|p| is_at_or_below(&path, p.as_os_str().as_bytes())) {
             goes_alone(changes, &layers, change, &path)?;
             part.push(change.clone());
             continue;
         }
-        rest += 1;
         let whole = matches!(change.action, Action::Install | Action::Replace | Action::Rewrite);
         if let Some(inner) = paths.iter().find(|p| is_at_or_below(p.as_os_str().as_bytes(), &path))
             && whole
         {
-            let problem = format!("lies in {}, which is new", crate::show::quoted_bytes(&path));
+            let was_dir = change.base.is_some_and(|base| base.kind() == FileKind::Dir);
+            let problem = format!(
+                "lies in {}, which is {} and can only be committed as a whole",
+                quoted_bytes(&path),
+                if was_dir { "replaced" } else { "new" }
+            );
             return Err(unsupported(inner.as_os_str().as_bytes(), &problem));
         }
+        rest.push(change);
     }
     for change in &part {
         let object = change.base.filter(|v| v.kind() != FileKind::Dir).map(|v| v.id);
@@ -84,21 +83,22 @@ pub(super) fn select(
         let other = |c: &&Change| {
             c.layer == change.layer && inode(c) == object && !part.iter().any(|p| p.path == c.path)
         };
-        if object.is_some() && changes.changes.iter().any(|c| other(&c)) {
-            let path = absolute(change).unwrap_or_default();
-            return Err(unsupported(
-                &path,
-                "has several names, which have to be committed together",
+        if object.is_some()
+            && let Some(other) = changes.changes.iter().find(other)
+        {
+            return Err(one_file(
+                &place(&layers, change.layer, &change.path),
+                &place(&layers, other.layer, &other.path),
             ));
         }
     }
+    names_are_all(&layers, &part, &rest)?;
     for change in part.iter().filter(|c| c.held.is_some()) {
-        let place = change.held.as_deref().unwrap_or_default();
-        let takes = |c: &Change| c.layer == change.layer && is_at_or_below(place, &c.staged);
+        let held = change.held.as_deref().unwrap_or_default();
+        let takes = |c: &Change| c.layer == change.layer && is_at_or_below(held, &c.staged);
         if !part.iter().any(takes) {
-            let path = absolute(change).unwrap_or_default();
             return Err(unsupported(
-                &path,
+                &place(&layers, change.layer, &change.path),
                 "has other names, and goes with a directory: both have to be committed together",
             ));
         }
@@ -111,17 +111,9 @@ pub(super) fn select(
     let times: Vec<Change> = times.filter_map(only_time).collect();
     if part.is_empty() {
         let path = paths.first().map(|p| p.as_os_str().as_bytes()).unwrap_or_default();
-        let leaves = |c: &Change| match &c.action {
-            Action::Move { from, .. } => place(c.layer, from).is_some_and(|at| at == path),
-            _ => false,
-        };
-        let problem = match changes.changes.iter().any(leaves) {
-            true => "was moved, which can't be committed apart from the rest",
-            false => "is not changed by the transaction",
-        };
-        return Err(unsupported(path, problem));
+        return Err(unsupported(path, &what_became_of(&layers, changes, path)));
     }
-    if rest == 0 {
+    if rest.is_empty() {
         return Ok(None);
     }
     part.extend(times);
@@ -133,6 +125,116 @@ pub(super) fn select(
     }))
 }
 
+/// A path of a layer as one of the tree.
+fn place(layers: &[Layer], layer: usize, path: &[u8]) -> Vec<u8> {
+    let target = layers.get(layer).map(|l| l.target.as_os_str().as_bytes()).unwrap_or(b"/");
+    if path.is_empty() { target.to_vec() } else { join(target, path) }
+}
+
+/// Why a path at and below which nothing is listed can't be committed by itself.
+fn what_became_of(layers: &[Layer], changes: &ChangeSet, path: &[u8]) -> String {
+    let mut moved: Option<(Vec<u8>, Vec<u8>)> = None;
+    let mut taken: Option<Vec<u8>> = None;
+    let object = crate::version::stat_at(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok();
+    let mut other = None;
+    for change in &changes.changes {
+        let here = place(layers, change.layer, &change.path);
+        if let Action::Move { from, .. } = &change.action {
+            let from = place(layers, change.layer, from);
+            let is_nearer = moved.as_ref().is_none_or(|(known, _)| known.len() < from.len());
+            if is_at_or_below(path, &from) && is_nearer {
+                moved = Some((from, here.clone()));
+            }
+        }
+        let is_dir = change.base.is_some_and(|base| base.kind() == FileKind::Dir);
+        if is_dir && !change.action.is_in_place() {
+            let was = place(layers, change.layer, &change.stable_path);
+            if is_at_or_below(path, &was) && object.is_some() {
+                taken = Some(here.clone());
+            }
+        }
+        let id = object.filter(|v| v.kind() != FileKind::Dir && v.nlink > 1).map(|v| v.id);
+        if change.action.is_in_place() && id.is_some() && change.base.map(|base| base.id) == id {
+            other = Some(here);
+        }
+    }
+    match (moved, taken, other) {
+        (Some((from, _)), ..) if from == path => {
+            "was moved, which can't be committed apart from the rest".to_owned()
+        }
+        (Some((from, to)), ..) => format!(
+            "was moved with {} to {}, which can't be committed apart from the rest",
+            quoted_bytes(&from),
+            quoted_bytes(&to)
+        ),
+        (_, Some(dir), _) => {
+            let dir = quoted_bytes(&dir);
+            format!("was removed with {dir}, and can only be committed together with that")
+        }
+        (.., Some(other)) => {
+            let other = quoted_bytes(&other);
+            format!("is another name of {other}, by which the change of that file is committed")
+        }
+        _ => "is not changed by the transaction".to_owned(),
+    }
+}
+
+/// That of each file that the part makes all names are in it: those that are left would share an inode with the stable tree.
+fn names_are_all(layers: &[Layer], part: &[Change], rest: &[&Change]) -> Result<()> {
+    let mut names: HashMap<FileId, (u64, Vec<Vec<u8>>)> = HashMap::new();
+    for change in part {
+        for (path, file) in linked_new(layers, change)? {
+            names.entry(file.id).or_insert((file.nlink.into(), Vec::new())).1.push(path);
+        }
+    }
+    names.retain(|_, (count, known)| (known.len() as u64) < *count);
+    let Some((id, path)) = names
+        .iter()
+        .filter_map(|(id, (_, known))| Some((*id, known.iter().min()?)))
+        .min_by_key(|(_, path)| *path)
+    else {
+        return Ok(());
+    };
+    for change in rest {
+        let linked = linked_new(layers, change)?;
+        if let Some((other, _)) = linked.into_iter().find(|(_, file)| file.id == id) {
+            return Err(one_file(path, &other));
+        }
+    }
+    Err(unsupported(
+        path,
+        "has other names, without which it can't be committed: commit all of the transaction",
+    ))
+}
+
+/// The new files of a change that have several names, with the place that they get.
+fn linked_new(layers: &[Layer], change: &Change) -> Result<Vec<(Vec<u8>, Version)>> {
+    if !matches!(change.action, Action::Install | Action::Replace | Action::Rewrite) {
+        return Ok(Vec::new());
+    }
+    let several = |v: &Version| v.kind() != FileKind::Dir && v.nlink > 1;
+    let path = place(layers, change.layer, &change.path);
+    match (change.new, layers.get(change.layer)) {
+        (Some(v), _) if several(&v) => Ok(vec![(path, v)]),
+        (Some(v), Some(layer)) if v.kind() == FileKind::Dir => {
+            let top = layer.upper.parent().unwrap_or(&layer.upper);
+            let top = join(top.as_os_str().as_bytes(), &change.staged);
+            let found = crate::changeset::walk(&path::from_bytes(&top), &[])?.into_iter();
+            Ok(found.filter(|(_, v)| several(v)).map(|(at, v)| (join(&path, &at), v)).collect())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Two names of which only the first is in a part.
+fn one_file(path: &[u8], other: &[u8]) -> Error {
+    let other = quoted_bytes(other);
+    unsupported(
+        path,
+        &format!("and {other} are names of one file, and have to be committed together"),
+    )
+}
+
 /// Whether a change at `path` can be committed without any other.
 fn goes_alone(changes: &ChangeSet, layers: &[Layer], change: &Change, path: &[u8]) -> Result<()> {
     if matches!(change.action, Action::Move { .. } | Action::Link { .. }) {
@@ -142,9 +244,9 @@ fn goes_alone(changes: &ChangeSet, layers: &[Layer], change: &Change, path: &[u8
              rest",
         ));
     }
-    let place =
+    let leaves =
         |c: &&Change| matches!(&c.action, Action::Move { from, .. } if from[..] == change.path[..]);
-    if changes.changes.iter().filter(|c| c.layer == change.layer).any(|c| place(&c)) {
+    if changes.changes.iter().filter(|c| c.layer == change.layer).any(|c| leaves(&c)) {
         return Err(unsupported(
             path,
             "takes the place of something that was moved, and can't be committed apart from it",
@@ -159,15 +261,9 @@ fn goes_alone(changes: &ChangeSet, layers: &[Layer], change: &Change, path: &[u8
     if let Some(to) = moved_around(changes, change) {
         let problem = format!(
             "lies in {}, which was moved and can't be committed apart from the rest",
-            crate::show::quoted_bytes(&to)
+            quoted_bytes(&place(layers, change.layer, &to))
         );
         return Err(unsupported(path, &problem));
-    }
-    if let Some(linked) = has_links(layers, change)? {
-        return Err(unsupported(
-            &join(path, &linked),
-            "has several names, which have to be committed together",
-        ));
     }
     Ok(())
 }
@@ -219,28 +315,9 @@ fn linked_inode(
     found.ok().map(|v| v.id)
 }
 
-/// A file with several names that a part would publish while the rest keeps one of them: they would
-/// share an inode.
-fn has_links(layers: &[Layer], change: &Change) -> Result<Option<Vec<u8>>> {
-    if !matches!(change.action, Action::Install | Action::Replace | Action::Rewrite) {
-        return Ok(None);
-    }
-    let several = |v: &Version| v.kind() != FileKind::Dir && v.nlink > 1;
-    match (change.new, layers.get(change.layer)) {
-        (Some(v), _) if several(&v) => Ok(Some(Vec::new())),
-        (Some(v), Some(layer)) if v.kind() == FileKind::Dir => {
-            let top = layer.upper.parent().unwrap_or(&layer.upper);
-            let top = join(top.as_os_str().as_bytes(), &change.staged);
-            let found = crate::changeset::walk(&path::from_bytes(&top), &[])?;
-            Ok(found.into_iter().find(|(_, v)| several(v)).map(|(below, _)| below))
-        }
-        _ => Ok(None),
-    }
-}
-
 fn unsupported(path: &[u8], problem: &str) -> Error {
     Error::Unsupported {
-        what: format!("{} {problem}", crate::show::quoted_bytes(path)),
+        what: format!("{} {problem}", quoted_bytes(path)),
         advice: "`txos diff` shows what can be committed; nothing was changed.".into(),
     }
 }

@@ -3,6 +3,7 @@
 //! | module | what must hold |
 //! |---|---|
 //! | [`commit`], [`revert`] | what a command changed is published whole, and can be undone, as a whole or in parts |
+//! | [`parts`] | a part of a pending transaction is committed by itself, and the rest stays what it is |
 //! | [`restore`] | earlier versions of paths come back |
 //! | [`reviewing`] | what is shown first at a decision, and what each answer does |
 //! | [`looking`] | what a running transaction has changed so far; a page in a real browser |
@@ -40,6 +41,7 @@ mod looking;
 mod merging;
 mod mounts;
 mod naming;
+mod parts;
 mod patches;
 mod pending;
 mod producers;

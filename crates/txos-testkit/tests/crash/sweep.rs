@@ -290,7 +290,7 @@ fn commit_of_a_part_from_the_librarys_view() {
 
 fn part(view: &str, share: usize) {
     let lab = Lab::in_memory();
-    let change = "echo new > changed; mkdir -p new/deep; echo f > new/deep/file; rm -r gone";
+    let change = "echo new > changed; mkdir -p new/deep; echo f > new/deep/file; ln new/deep/file new/link; rm -r gone";
     let case = Case {
         name: &format!("commit part, {view}"),
         prepare: &|place| {
