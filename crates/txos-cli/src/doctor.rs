@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use txos_engine::commit::{self, interrupted};
+use txos_engine::program::{SYSTEM_LINKER, refused_beside};
 use txos_engine::realm::{self, Member, Realm, State};
 use txos_engine::show::{quoted, quoted_bytes};
 use txos_engine::store::Home;
@@ -88,7 +89,9 @@ fn check_library() -> Option<Finding> {
     let name = "library";
     let problem = match runtime::shared() {
         Ok(library) => {
-            let (what, copies) = in_process::lacks_c_library(&library)?;
+            let Some((what, copies)) = in_process::lacks_c_library(&library) else {
+                return refused_copy(name, &library);
+            };
             let detail = format!("{}: {what}", quoted(&library));
             Finding::bad(name, detail, format!("For that, {copies}."))
         }
@@ -96,6 +99,14 @@ fn check_library() -> Option<Finding> {
     };
     // That starts a process to try namespaces.
     (txos_run::is_on_overlay(&[]) || txos_run::refuses_views().is_some()).then_some(problem)
+}
+
+/// A copy of the dynamic linker or the C library beside the library that is not taken: the system's are, whatever they are.
+fn refused_copy(name: &'static str, library: &Path) -> Option<Finding> {
+    let (path, why) = refused_beside(library)?;
+    let detail = format!("{} is not used, as it {why}", quoted(&path));
+    let advice = format!("Mend or remove it; until then the library uses {SYSTEM_LINKER}.");
+    Some(Finding::bad(name, detail, advice))
 }
 
 fn check_stores(app: &App) -> Vec<Finding> {

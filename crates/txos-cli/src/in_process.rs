@@ -141,11 +141,12 @@ pub fn lacks_c_library(library: &Path) -> Option<(String, String)> {
     let place = quoted(library.parent().unwrap_or(library));
     let (linker, c_library) = (program::LINKER, program::C_LIBRARY);
     let files = format!("copies of {linker} and {c_library}, of a machine that has them,");
-    let would_do = match program::can_be_named(library) {
-        true => format!(
+    let would_do = match (program::can_be_named(library), program::refused_beside(library)) {
+        (true, Some((path, why))) => format!("{} would do, but {why}", quoted(&path)),
+        (true, None) => format!(
             "{files} in {place} will do: files of root's, or of the library's owner, that nobody else can write to and all can run"
         ),
-        false => format!(
+        (false, _) => format!(
             "{files} beside it will do, but not in {place}, because of the colon, semicolon or dollar sign"
         ),
     };

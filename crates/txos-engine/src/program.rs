@@ -46,15 +46,50 @@ pub fn linker_beside(library: &Path) -> Option<PathBuf> {
     }
     let owner = std::fs::metadata(library).ok()?.uid();
     let [linker, c_library] = [LINKER, C_LIBRARY].map(|name| library.with_file_name(name));
-    let looks = [&linker, &c_library].map(|path| std::fs::symlink_metadata(path).ok());
-    let [Some(its), Some(c_librarys)] = looks else { return None };
-    let is_trusted = |meta: &Metadata| {
-        meta.is_file() && [0, owner].contains(&meta.uid()) && meta.mode() & 0o022 == 0
+    let fits = [&linker, &c_library].iter().all(|path| is_fit(path, owner).is_ok());
+    fits.then_some(linker)
+}
+
+/// What lies beside the library as its dynamic linker or C library and is not taken for it, and why.
+#[must_use]
+pub fn refused_beside(library: &Path) -> Option<(PathBuf, String)> {
+    let owner = std::fs::metadata(library).ok()?.uid();
+    let found = [LINKER, C_LIBRARY].map(|name| library.with_file_name(name));
+    found.into_iter().find_map(|path| match is_fit(&path, owner) {
+        Err(Some(why)) => Some((path, why)),
+        Ok(()) | Err(None) => None,
+    })
+}
+
+/// Whether a file beside the library of an owner may be taken; else why not, if there is one at all.
+fn is_fit(path: &Path, owner: u32) -> Result<(), Option<String>> {
+    let meta = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(None),
+        Err(error) => return Err(Some(format!("can't be looked at: {error}"))),
     };
-    let is_the_systems = std::fs::metadata(SYSTEM_LINKER)
-        .is_ok_and(|system| (system.dev(), system.ino()) == (its.dev(), its.ino()));
-    let fits = is_trusted(&its) && is_trusted(&c_librarys) && its.mode() & 0o111 != 0;
-    (fits && !is_the_systems).then_some(linker)
+    let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
+    let is_linker = path.file_name().is_some_and(|name| name == LINKER);
+    let is_the_systems =
+        |system: Metadata| (system.dev(), system.ino()) == (meta.dev(), meta.ino());
+    Err(Some(if meta.is_symlink() {
+        "is a symbolic link; copy the file that it leads to".to_owned()
+    } else if !meta.is_file() {
+        "is not a regular file".to_owned()
+    } else if ![0, owner].contains(&uid) {
+        match owner {
+            0 => format!("belongs to user {uid}, and has to be root's"),
+            owner => format!("belongs to user {uid}, and has to be root's or user {owner}'s"),
+        }
+    } else if mode & 0o022 != 0 {
+        format!("can be written to by others than its owner (mode {mode:04o})")
+    } else if is_linker && mode & 0o111 == 0 {
+        format!("can't be executed (mode {mode:04o})")
+    } else if is_linker && std::fs::metadata(SYSTEM_LINKER).is_ok_and(is_the_systems) {
+        "is the system's own, and no copy of it".to_owned()
+    } else {
+        return Ok(());
+    }))
 }
 
 /// Whether a dynamic linker takes the library's directory as it is (ld.so(8), `--library-path`).

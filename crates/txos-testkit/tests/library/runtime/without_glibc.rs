@@ -210,3 +210,53 @@ fn without_a_copy_it_is_refused() {
     std::fs::copy(musl.path("opt/gnu").join(linker), musl.path("opt/txos").join(linker)).unwrap();
     refused();
 }
+
+/// A copy that is not taken is named, with the reason.
+#[test]
+fn a_copy_that_is_not_taken_is_named() {
+    require!(has_what_it_takes(), "there is no musl-gcc, or no static busybox");
+    let musl = Musl::with_companions();
+    let [linker, c_library] = COMPANIONS;
+    for (name, spoil, mend, why) in [
+        (
+            c_library,
+            "chmod 666 F",
+            "chmod 644 F",
+            "can be written to by others than its owner (mode 0666)",
+        ),
+        (
+            linker,
+            "chmod 775 F",
+            "chmod 755 F",
+            "can be written to by others than its owner (mode 0775)",
+        ),
+        (linker, "chmod 644 F", "chmod 755 F", "can't be executed (mode 0644)"),
+        (c_library, "chown 7 F", "chown 0 F", "belongs to user 7, and has to be root's"),
+        (
+            c_library,
+            "mv F F.1; ln -s F.1 F",
+            "mv F.1 F",
+            "is a symbolic link; copy the file that it leads to",
+        ),
+        (linker, "mv F F.1; mkdir F", "rmdir F; mv F.1 F", "is not a regular file"),
+    ] {
+        let change = |script: &str| {
+            let file = musl.path("opt/txos").join(name).display().to_string();
+            let _ = Invocation::shell(script.replace('F', &file)).run().expect(0);
+        };
+        let why = format!("/opt/txos/{name} would do, but {why}");
+        change(spoil);
+        let done = musl.transaction(&["sh", "-c", "echo 1 > a"]).expect(125);
+        let _ = done.says(&why);
+        let found = musl.contained(&["doctor"]).expect(1);
+        assert!(found.text().contains(&why), "{found:?}");
+        change(mend);
+    }
+    musl.answers(&["sh", "-c", "echo 1 > a"]);
+    // Where something else is in the place of the system's, that is what would be used.
+    std::fs::write(musl.path("lib64/ld-linux-x86-64.so.2"), "none\n").unwrap();
+    let _ = Invocation::new("chmod").arg("666").arg(musl.path("opt/txos").join(c_library)).run();
+    let found = musl.contained(&["doctor"]).expect(1);
+    let said = format!("/opt/txos/{c_library} is not used, as it can be written to by others");
+    assert!(found.text().contains(&said), "{found:?}");
+}
