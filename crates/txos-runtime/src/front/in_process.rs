@@ -263,28 +263,34 @@ impl Wishes {
 }
 
 /// Begins the command's transaction, if this process is one.
-fn start(name: String) {
+fn start(words: impl Fn() -> Vec<OsString>) {
     if txos_engine::sys_secure::has_foreign_rights() {
         return;
     }
+    let name = || {
+        let name = words().into_iter().next().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    };
     if let Some(number) = std::env::var_os(client::VARIABLE) {
         let socket = number.to_str().and_then(|number| number.parse().ok());
         forget_environment(false);
         let gone_on =
             socket.ok_or_else(|| "the descriptor that leads to it is not known".to_owned());
         if let Err(why) = gone_on.and_then(|socket| client::go_on(here(), socket)) {
+            let name = name();
             api::tell(&format!("{name} can't go on in the transaction of its command: {why}"));
             // SAFETY: the process ends.
             unsafe { libc::_exit(FAILED) };
         }
         return;
     }
-    let Some(words) = std::env::var_os(VARIABLE) else { return };
+    let Some(wishes) = std::env::var_os(VARIABLE) else { return };
     let Wishes { flags, quiet, hides_arguments, kills_left, goes_on, hand_over } =
-        Wishes::parse(&words.to_string_lossy());
+        Wishes::parse(&wishes.to_string_lossy());
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
-    label(Label { name: name_in_history, message, hides_arguments });
+    let (name, words) = (name(), loader::is_program().then(&words));
+    label(Label { name: name_in_history, message, hides_arguments, words });
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         staging::run_in(directory.into_vec());
     }
@@ -468,13 +474,13 @@ pub fn gains_rights(fd: i32) -> bool {
 /// For the dynamic linker, or at the beginning of a program: the arguments are the program's.
 pub unsafe extern "C" fn loaded(argc: i32, argv: *const *const std::ffi::c_char) {
     interpose::resolve();
-    let name = if argc > 0 && !argv.is_null() {
+    let count = if argv.is_null() { 0 } else { usize::try_from(argc).unwrap_or(0) };
+    let word = |index: usize| {
         // SAFETY: the dynamic linker hands the program's arguments on.
-        unsafe { CStr::from_ptr(*argv) }.to_string_lossy().into_owned()
-    } else {
-        String::new()
+        let text = unsafe { CStr::from_ptr(*argv.add(index)) };
+        OsString::from_vec(text.to_bytes().to_vec())
     };
-    let _ = super::thread::guarded(|| start(name));
+    let _ = super::thread::guarded(|| start(|| (0..count).map(word).collect()));
 }
 
 #[used]

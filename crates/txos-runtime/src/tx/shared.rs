@@ -106,8 +106,7 @@ fn join() -> Option<&'static Realm> {
     }
     let dir = realm::default_dir().ok()?;
     let home = store::default_dir().ok()?;
-    let label = std::fs::read("/proc/self/comm").unwrap_or_default();
-    let label = String::from_utf8_lossy(label.trim_ascii()).into_owned();
+    let label = String::from_utf8_lossy(&super::staging::program_name()).into_owned();
     match txn::join(&dir, &label, &home) {
         Ok(realm) => Some(realm),
         Err(error) => {

@@ -1,9 +1,10 @@
 //! Where a transaction's private copies lie: in the engine's store, on the same mount as what they
 //! are copies of, so that they can be renamed into place.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use txos_engine::TxId;
@@ -40,6 +41,8 @@ pub struct Label {
     pub message: Option<String>,
     /// The command's arguments are not to be seen.
     pub hides_arguments: bool,
+    /// The command's words, where the library is the process's program: the kernel has those of what has loaded it.
+    pub words: Option<Vec<OsString>>,
 }
 
 static LABEL: OnceLock<Label> = OnceLock::new();
@@ -47,6 +50,15 @@ static LABEL: OnceLock<Label> = OnceLock::new();
 /// Says how the transaction of this process's command stands in the history.
 pub fn label(label: Label) {
     let _ = LABEL.set(label);
+}
+
+/// The name of the process's program, for others that wait for it: the kernel's, or the command's where the library is the program.
+pub fn program_name() -> Vec<u8> {
+    let words = LABEL.get().and_then(|label| label.words.as_deref());
+    match words.and_then(<[OsString]>::first).and_then(|word| Path::new(word).file_name()) {
+        Some(name) => name.as_bytes().to_vec(),
+        None => std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii().to_vec(),
+    }
 }
 
 /// The transaction in the store that the process which started this command has begun for it.
@@ -174,7 +186,8 @@ impl Tx {
                     Some(Staging { tx, next: 0, began_at: 0, places: Vec::new() });
                 return self.copies.staging.as_mut().ok_or_else(Failure::default);
             }
-            let Label { name, message, hides_arguments } = LABEL.get().cloned().unwrap_or_default();
+            let Label { name, message, hides_arguments, .. } =
+                LABEL.get().cloned().unwrap_or_default();
             let mut command = command();
             let has_arguments = command.len() > 1;
             if hides_arguments {
@@ -567,6 +580,9 @@ pub fn failed(error: txos_engine::Error) -> Failure {
 
 /// The program's words, for the history.
 fn command() -> Vec<String> {
+    if let Some(words) = LABEL.get().and_then(|label| label.words.as_ref()) {
+        return words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    }
     let text = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     text.split(|&b| b == 0)
         .filter(|w| !w.is_empty())

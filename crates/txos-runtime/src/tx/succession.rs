@@ -61,10 +61,9 @@ impl Succession {
             }
         }
         txos_engine::sys::keep_descriptors_above(kernel::high_base());
-        let comm = std::fs::read("/proc/self/comm").unwrap_or_default();
         let thread = own_thread();
         let begun = realm::default_dir().and_then(|dir| {
-            let label = quoted_bytes(comm.trim_ascii());
+            let label = quoted_bytes(&super::staging::program_name());
             Order::begin(&dir, name, &label, &how.producers, Some(thread))
         });
         let order = begun.map_err(|error| {

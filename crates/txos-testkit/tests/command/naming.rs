@@ -1,6 +1,8 @@
 //! How transactions are named on the command line, and found in the history.
 
-use txos_testkit::Lab;
+use std::path::Path;
+
+use txos_testkit::{Lab, require, skip};
 
 #[test]
 fn each_command_means_the_newest_that_it_can_be_applied_to() {
@@ -127,4 +129,45 @@ fn arguments_can_be_kept_out_of_the_history() {
     std::fs::write(&go, "").unwrap();
     let _ = running.wait().expect(0);
     assert!(!seen.contains(secret), "{seen}");
+}
+
+/// Others find a program under its own name, whatever loads it: the dynamic linker beside the library, or the library.
+#[test]
+fn a_program_that_the_library_loads_has_its_own_name() {
+    let lab = Lab::in_memory();
+    let beside = lab.dir().join("lib");
+    std::fs::create_dir(&beside).unwrap();
+    let copy = |from: &Path| {
+        let to = beside.join(from.file_name().unwrap());
+        std::fs::copy(from, to).unwrap();
+    };
+    copy(txos_testkit::binary::library());
+    let library = beside.join("libtxos.so");
+    for has_linker in [false, true] {
+        if has_linker {
+            copy(Path::new("/lib64/ld-linux-x86-64.so.2"));
+            copy(Path::new("/lib/x86_64-linux-gnu/libc.so.6"));
+        }
+        require!(has_linker || skip::has("busybox"), "no static busybox");
+        let words: &[&str] = if has_linker { &["sh"] } else { &["busybox", "sh"] };
+        let go = lab.dir().join(format!("go-{has_linker}"));
+        let script = format!("echo x > a; until [ -e {} ]; do sleep .01; done", go.display());
+        let run = |wait: &str, words: &[&str], script: &str| {
+            let run = lab.txos(["run", "--view", "library", wait, "--scope"]).arg(lab.tree());
+            let run = run.arg("--").args(words).args(["-c", script]);
+            run.env("TXOS_LIB", &library)
+        };
+        let running = run("--wait=60", words, &script).start();
+        let listed = || lab.txos(["list"]).run().expect(0).text();
+        let is_listed =
+            |text: &str| text.lines().any(|l| l.starts_with("- ") && l.ends_with(words[0]));
+        txos_testkit::wait::until("it runs", || is_listed(&listed()));
+        let told = run("--wait=0", &["sh"], "echo y > a").run().expect(75);
+        std::fs::write(&go, "").unwrap();
+        let done = running.wait().expect(0);
+        assert!(told.stderr.contains(&format!("({})", words[0])), "{told:?} {done:?}");
+        let log = lab.txos(["log", "-n1"]).run().expect(0).text();
+        let command = format!("Command:  {} -c 'echo x > a", words.join(" "));
+        assert!(log.contains(&command), "{log}");
+    }
 }
