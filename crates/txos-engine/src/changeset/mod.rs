@@ -34,7 +34,7 @@ use crate::object::FileKind;
 use crate::path::LayerPath;
 use crate::readset::ReadSet;
 use crate::store::{Home, Layer, Left, Meta, Transaction};
-use crate::version::Version;
+use crate::version::{Stamp, Version};
 
 /// How often a transaction that runs is looked at until a look succeeds.
 const LOOKS_MAX: u32 = 20;
@@ -353,7 +353,7 @@ impl ChangeSet {
         if tx.meta.recorded {
             return Self::from_recorded(tx.layers(), recorded::recorded(tx.dir())?);
         }
-        Self::scan(tx.layers(), reads, keep_inode)
+        Self::scan(tx.layers(), tx.meta.begun, reads, keep_inode)
     }
 
     /// What a transaction whose command runs has changed so far, path by path. Nothing is locked, and nothing
@@ -384,7 +384,7 @@ impl ChangeSet {
             return of(Self::from_recorded(layers, deltas)?);
         }
         let reads = home.reads(meta.id).ok().flatten().unwrap_or_default();
-        let look = || of(Self::scan(layers.clone(), &reads, &[])?);
+        let look = || of(Self::scan(layers.clone(), meta.begun, &reads, &[])?);
         let mut found = look();
         for _ in 1..LOOKS_MAX {
             if found.is_ok() {
@@ -396,7 +396,12 @@ impl ChangeSet {
         found
     }
 
-    fn scan(layers: Vec<Layer>, reads: &ReadSet, keep_inode: &[String]) -> Result<ChangeSet> {
+    fn scan(
+        layers: Vec<Layer>,
+        begun: Stamp,
+        reads: &ReadSet,
+        keep_inode: &[String],
+    ) -> Result<ChangeSet> {
         let _rights = crate::sys_owner::rights();
         let keep = path_matcher("--keep-inode", keep_inode)?;
         let mut last_slot = 0;
@@ -415,7 +420,7 @@ impl ChangeSet {
                 }
                 Left::Another | Left::Unknown | Left::Copies | Left::Tree => {}
             }
-            let scan = overlay::Scan::new(layer, reads, &keep, &mut last_slot)?;
+            let scan = overlay::Scan::new(layer, begun, reads, &keep, &mut last_slot)?;
             changes.extend(scan.run()?);
         }
         Ok(ChangeSet { changes, layers, last_slot, explicit: false })

@@ -36,7 +36,7 @@ use crate::path::layer::{child, split};
 use crate::readset::ReadSet;
 use crate::store::{Layer, old_place};
 use crate::sys;
-use crate::version::{Version, stat_at};
+use crate::version::{Stamp, Version, stat_at};
 
 /// The prefix of overlayfs's own extended attributes: root's overlays use `trusted.`, which nobody
 /// else can set; in a user namespace, also in that of a root who is not the machine's, it is `user.` (mount option `userxattr`). Never both: to
@@ -90,6 +90,8 @@ pub(super) struct File {
 /// The scan of one layer.
 pub(super) struct Scan<'a> {
     layer: &'a Layer,
+    /// When the transaction began.
+    begun: Stamp,
     reads: &'a ReadSet,
     keep_inode: &'a dyn Fn(&[u8]) -> bool,
     upper_root: OwnedFd,
@@ -112,6 +114,7 @@ pub(super) struct Scan<'a> {
 impl<'a> Scan<'a> {
     pub(super) fn new(
         layer: &'a Layer,
+        begun: Stamp,
         reads: &'a ReadSet,
         keep_inode: &'a dyn Fn(&[u8]) -> bool,
         next_slot: &'a mut u64,
@@ -126,6 +129,7 @@ impl<'a> Scan<'a> {
             stable_root,
             marks_impure: crate::rights::is_privileged_throughout(),
             layer,
+            begun,
             reads,
             keep_inode,
             queue: vec![Merged { path: Vec::new(), stable: Vec::new(), staged: b"upper".to_vec() }],
@@ -281,8 +285,12 @@ impl<'a> Scan<'a> {
             change.owner = change.owner.filter(|_| is_own);
         }
         // A directory's mtime moves with its entries. The transaction's is the one to leave,
-        // unless somebody else has touched the directory since.
-        let undisturbed = seen.is_some_and(|v| v.mtime == old.mtime) || new.mtime > old.mtime;
+        // unless somebody else has touched the directory since. One of before the transaction that is not the one it
+        // has found was set by the command: as the commit comes after what others have done, it is the last.
+        let is_set = seen.is_some_and(|v| v.mtime != new.mtime)
+            && new.mtime.as_ns() + new.grain_ns() < self.begun.as_ns();
+        let undisturbed =
+            seen.is_some_and(|v| v.mtime == old.mtime) || new.mtime > old.mtime || is_set;
         change.mtime = (new.mtime != old.mtime && undisturbed || changed_names)
             .then_some((old.mtime, if undisturbed { new.mtime } else { old.mtime }));
         if changed_names && !undisturbed && new.mtime != old.mtime {

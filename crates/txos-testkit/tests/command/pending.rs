@@ -396,6 +396,38 @@ fn attributes_that_the_command_has_given_a_directory_are_committed() {
     is_committed();
 }
 
+/// Who comes last sets the time: the command's own, if it has set one, also if others have made names meanwhile.
+#[test]
+fn a_time_that_the_command_has_set_is_the_directorys() {
+    const OLD: &str = "2001-02-03";
+    const LATER: &str = "2041-02-03";
+    for view in ["overlay", "library"] {
+        for (script, theirs, time) in [
+            ("touch -d OLD d", "true", OLD),
+            ("touch -d OLD d", "echo > d/theirs", OLD),
+            ("echo > d/n; touch -d OLD d", "echo > d/theirs", OLD),
+            ("chmod 711 d; touch -d OLD d", "rm d/o", OLD),
+            ("touch -d LATER d", "echo > d/theirs", LATER),
+            // What it has not set is that of the last change.
+            ("echo > d/n", "touch -d LATER d/o", ""),
+            ("touch -d OLD d; echo > d/n", "echo > d/theirs", ""),
+            ("chmod 711 d/o; cat d/o", "touch -d 2010-01-01 d", "2010-01-01"),
+        ] {
+            let lab = Lab::new();
+            let _ =
+                lab.native("mkdir d; echo > d/o; touch -d 2005-01-01 d; date +%Y-%m-%d > ../now");
+            let today = std::fs::read_to_string(lab.dir().join("now")).unwrap();
+            let dates = |text: &str| text.replace("OLD", OLD).replace("LATER", LATER);
+            let _ = lab.script(&["--view", view, "--keep", "-q"], &dates(script)).run().expect(0);
+            let _ = lab.native(&dates(theirs));
+            let _ = lab.txos(["commit", "@"]).run().expect(0);
+            let expected = if time.is_empty() { today.trim() } else { time };
+            let found = lab.native("date -r d +%Y-%m-%d").text();
+            assert_eq!(found.trim(), expected, "{view}: {script}, {theirs}");
+        }
+    }
+}
+
 #[test]
 fn an_append_is_merged_with_appends_only() {
     let lab = Lab::new();
