@@ -199,7 +199,7 @@ pub fn by_class(
             Next::Answer(answer)
         }
         (Class::AlternateStack, Some(context)) => {
-            Next::Answer(context.alternate_stack(&mut thread.small, call))
+            Next::Answer(context.alternate_stack(thread, call))
         }
         (Class::Suspend, _) => suspended(thread, call),
         (Class::Exit | Class::ExitGroup, _) => process::exit(thread, class, args),

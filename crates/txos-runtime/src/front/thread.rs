@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -60,6 +61,18 @@ pub struct Thread {
     pub between: Option<Arc<Succession>>,
 }
 
+impl Thread {
+    /// The runtime's stack on which a handler runs that interrupts a call that waits, by the program's stack pointer, as the one that
+    /// the program has for handlers: that would natively be in use now. `None`: it has none, or does not run there.
+    pub fn stack_of_handler(&self, pointer: usize) -> Option<libc::stack_t> {
+        let at = self.waits.iter().rposition(|wait| wait.own_stack().contains(&pointer))?;
+        let entered = self.waits.get(..=at)?;
+        let Range { start, end } = entered.last()?.own_stack();
+        let has_one = entered.iter().any(|wait| wait.alternate.is_some());
+        has_one.then(|| Alternate(start, libc::SS_ONSTACK, end - start).described())
+    }
+}
+
 /// The program's stack for handlers: where, with which flags, how large.
 #[derive(Clone, Copy, Debug)]
 pub struct Alternate(usize, i32, usize);
@@ -91,13 +104,18 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// Where handlers run that have no other stack.
+    fn own_stack(&self) -> Range<usize> {
+        let end = self.own as usize;
+        end - STACK + GUARD..end
+    }
+
     /// Whether the program is in a handler that runs meanwhile, by its stack pointer.
     fn is_interrupted_at(&self, pointer: usize) -> bool {
-        let end = self.own as usize;
         let on_alternate = self
             .alternate
             .is_some_and(|Alternate(start, ..)| (start..self.limit).contains(&pointer));
-        (end - STACK..end).contains(&pointer) || on_alternate
+        self.own_stack().contains(&pointer) || on_alternate
     }
 
     /// Whether a handler has jumped out of it, by the program's stack pointer: to a function that calls the one that waited, which

@@ -8,7 +8,7 @@ use super::entry::{self, Birth};
 use super::loader::memory;
 use super::session::{Next, Session};
 use super::signals::{self, Set};
-use super::thread::{self, Alternate, leave_program};
+use super::thread::{self, Alternate, Thread, leave_program};
 use super::tls::{ACTIVE, here};
 use crate::call::Call;
 use crate::raw::syscall;
@@ -68,17 +68,24 @@ impl Context {
     /// `sigaltstack`. The kernel puts what the frame says in force when the handler returns, but not
     /// always: Linux 6.18 leaves things as they are if the frame lies on the very stack that is to be
     /// changed. So it is changed here, too, where the runtime's own stack is in use.
-    pub fn alternate_stack(&mut self, small: &mut Option<Alternate>, call: &Call) -> i64 {
+    pub fn alternate_stack(&mut self, thread: &mut Thread, call: &Call) -> i64 {
         let (new, old) = (call.pointer::<libc::stack_t>(0), call.pointer::<libc::stack_t>(1));
+        let pointer = self.register(libc::REG_RSP);
+        let lent = thread.stack_of_handler(pointer as usize);
+        let small = &mut thread.small;
         let mut now = small.map_or(self.0.uc_stack, Alternate::described);
         let (start, end) = (now.ss_sp as u64, now.ss_sp as u64 + now.ss_size as u64);
-        let inside = (start..end).contains(&self.register(libc::REG_RSP));
+        let inside = (start..end).contains(&pointer);
         now.ss_flags &= !libc::SS_ONSTACK;
         if inside {
             now.ss_flags |= libc::SS_ONSTACK;
         }
         if now.ss_size == 0 {
-            now.ss_flags |= libc::SS_DISABLE;
+            // Go ends the process if its handler runs on a stack that is not said to be one for handlers.
+            match lent {
+                Some(lent) => now = lent,
+                None => now.ss_flags |= libc::SS_DISABLE,
+            }
         }
         if !new.is_null() {
             let Ok(mut new) = new.read() else { return -i64::from(libc::EFAULT) };

@@ -140,9 +140,18 @@ fn in_a_programs_transaction() {
 /// Its runtime has threads without a C library, and signals for all of them.
 #[test]
 fn programs_of_go() {
+    go("CGO_ENABLED=0", "");
+}
+
+/// The library is preloaded, and handlers look which stack they run on.
+#[test]
+fn programs_of_go_with_c() {
+    go("CGO_ENABLED=1", "import \"C\"");
+}
+
+fn go(linking: &str, more: &str) {
     require!(skip::has("go"), "there is no go");
-    let source = r#"package main
-import ("fmt"; "os"; "os/exec"; "os/signal"; "runtime"; "sync"; "syscall"; "time")
+    let source = r#"import ("fmt"; "os"; "os/exec"; "os/signal"; "runtime"; "sync"; "syscall"; "time")
 func check(err error) { if err != nil { panic(err) } }
 func main() {
 	come := make(chan os.Signal, 1)
@@ -185,9 +194,10 @@ func main() {
     let pair = Pair::new("");
     // Built twice it is not the same.
     let native = pair.native.tree().display().to_string();
+    let source = format!("package main\n{more}\n{source}");
     std::fs::write(pair.native.path("main.go"), source).unwrap();
-    let built = "CGO_ENABLED=0 GO111MODULE=off go build -o program main.go; rm main.go";
-    let _ = pair.native.native(built);
+    let built = format!("{linking} GO111MODULE=off go build -o program main.go; rm main.go");
+    let _ = pair.native.native(&built);
     let _ = pair.ours.native(&format!("cp {native}/program ."));
     pair.does(&["./program"]);
     pair.does(&["sh", "-c", "rm f1; ./program; echo $? > status"]);

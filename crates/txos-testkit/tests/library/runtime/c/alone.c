@@ -381,6 +381,26 @@ static void slow(int signal)
 	within--;
 }
 
+static volatile sig_atomic_t known;
+
+/* Whether it runs on the stack that is said to be the one for handlers. */
+static void ask(int signal)
+{
+	stack_t now;
+	char *here = (char *)&now, *start;
+	(void)signal;
+	if (sigaltstack(0, &now))
+		return;
+	start = now.ss_sp;
+	known += now.ss_flags == SS_ONSTACK && here >= start && here < start + now.ss_size;
+}
+
+static void ask_twice(int signal)
+{
+	ask(signal);
+	kill(getpid(), SIGUSR1);
+}
+
 static void install(int signal, void (*handler)(int), int flags)
 {
 	struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
@@ -440,6 +460,14 @@ static int signals(void)
 			printf("out by %d\n", how);
 		}
 	}
+	/* What it runs on. */
+	install(SIGUSR1, ask, SA_ONSTACK);
+	raise(SIGUSR1);
+	install(SIGALRM, ask_twice, SA_ONSTACK);
+	after(20);
+	if (read(ends[0], &byte, 1) < 0)
+		printf("known %d\n", known);
+	install(SIGUSR1, count, 0);
 	/* One that an instruction raises. */
 	install(SIGSEGV, jump, SA_ONSTACK | SA_NODEFER);
 	if (sigsetjmp(back, 1) == 0)
