@@ -49,6 +49,7 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     if processes::takes_rights(number)
         && thread.session.as_ref().is_some_and(session::Session::is_command)
         && !txos_calls::only_asks(number, &args)
+        && !processes::identities::only_asks(call)
     {
         return processes::client::change_ids(thread, call, class, context);
     }

@@ -366,6 +366,12 @@ impl Made {
         self.is_waited_for() && self.flags & libc::CLONE_VM as u64 != 0
     }
 
+    /// Whether it is a process of its own that is to have its parent's memory while that goes on.
+    pub fn shares_memory_beside_its_parent(&self) -> bool {
+        const VM: u64 = libc::CLONE_VM as u64;
+        self.flags & VM != 0 && !self.is_thread() && !self.is_waited_for()
+    }
+
     /// Whether it is to have namespaces of its own.
     pub fn has_namespaces(&self) -> bool {
         const NAMESPACES: i32 = libc::CLONE_NEWNS

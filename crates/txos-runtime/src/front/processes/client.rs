@@ -55,7 +55,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     let failed = |what: &str, errno: Errno| format!("{what} failed: {}", wire::words_of(errno));
     let tx = thread.session.as_mut().and_then(|session| session.tx.as_deref_mut());
     let tx = tx.ok_or("there is no transaction")?;
-    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    // (Listing a directory takes memory of the C library's, whose lock the program may have here.)
+    let threads = kernel::threads().unwrap_or(0);
     if threads != 1 {
         return Err(format!("the command has {threads} threads, of which only the first is in it"));
     }
@@ -186,8 +187,23 @@ pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: C
     Next::Answer(unsafe { syscall(call.number(), *call.words()) })
 }
 
+/// The answer for a process that can't be made, because it is to have its parent's memory while that goes on. With a copy each would
+/// wait for ever for what the other writes: that is how leak checkers stop the threads of a program.
+pub(super) fn refused(made: &Made) -> Option<Next> {
+    made.shares_memory_beside_its_parent().then(|| {
+        api::tell(
+            "a process that runs beside its parent in the same memory, as leak checkers make one, can't be part of a \
+             transaction of several processes: `clone` fails (EPERM)",
+        );
+        Next::Answer(-i64::from(libc::EPERM))
+    })
+}
+
 /// A new process or thread of a command.
 pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Next {
+    if let Some(next) = refused(made) {
+        return next;
+    }
     let process = match process_of(thread) {
         Some(process) => process,
         None => match start(thread) {

@@ -600,6 +600,9 @@ pub fn create(thread: &mut Thread, made: &Made, context: &mut Context) -> Option
     if session.plan.flags & flags::PROCESSES == 0 {
         return None;
     }
+    if let Some(next) = client::refused(made) {
+        return Some(next);
+    }
     let failed = |errno: Errno| Some(Next::Answer(-i64::from(errno.raw_os_error())));
     let Some(shared) = members::shared_by(thread) else { return failed(Errno::CANCELED) };
     let session = thread.session.as_ref()?;

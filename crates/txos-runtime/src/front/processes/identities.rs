@@ -134,6 +134,23 @@ impl Ids {
     }
 }
 
+/// Whether a call is one of `prctl(2)` that only asks.
+pub fn only_asks(call: &Call) -> bool {
+    const ASKS: [i32; 10] = [
+        libc::PR_GET_PDEATHSIG,
+        libc::PR_GET_DUMPABLE,
+        libc::PR_GET_KEEPCAPS,
+        libc::PR_GET_NAME,
+        libc::PR_GET_SECCOMP,
+        libc::PR_CAPBSET_READ,
+        libc::PR_GET_SECUREBITS,
+        libc::PR_GET_TIMERSLACK,
+        libc::PR_GET_CHILD_SUBREAPER,
+        libc::PR_GET_NO_NEW_PRIVS,
+    ];
+    call.number() == libc::SYS_prctl && ASKS.contains(&call.int(0))
+}
+
 /// Whether a call of `prctl(2)` changes what a program that the process runs is given of its capabilities.
 pub fn limits(call: &Call) -> bool {
     const CHANGES: [i32; 3] =
