@@ -1161,7 +1161,7 @@ fn tools_work_in_a_container() {
 fn what_an_image_holds_by_several_names_is_changed() {
     let image = "mkdir tree; cd tree; mkdir -p dd/e; echo x > dd/e/x; echo p > p1; ln p1 p2; chmod 4755 p1; echo f > f; ln f hl; ln f third; chmod 640 f; \
                  setfattr -n user.old -v 1 f; touch -d @1000000000 p1 f; chown -R $OWNER .";
-    let shown = "for n in p1 p2 f hl third other new; do test ! -e $n || { stat -c '%n %a %u %s' $n; cat $n; getfattr -d -- $n; }; done; ls -R dd";
+    let shown = "for n in p1 p2 f hl third other new; do test ! -e $n || { stat -c '%n %a %u %s' $n; cat $n; getfattr -d -- $n; }; done; ls -R dd 2>&1; true";
     let changes = [
         ("chmod 711 p1; rm hl", 0),
         ("chmod 711 p1; rm p2", 0),
@@ -1197,6 +1197,9 @@ fn what_an_image_holds_by_several_names_is_changed() {
                 ""
             };
             let script = format!("exec {user}sh -c '{change}'");
+            if native && status != 0 {
+                return Some(String::new());
+            }
             if native {
                 let _ = place.native(&script);
                 return Some(sees());
