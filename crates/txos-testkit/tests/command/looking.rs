@@ -216,3 +216,30 @@ print("status", asked.recv(1)[0], flush=True)
     let _ = lab.txos(["commit", "before"]).run().expect(0);
     lab.expect_clean();
 }
+
+/// A transaction whose process was killed is no matter for `recover`: it says so, and names what removes it.
+#[test]
+fn recover_tells_of_dead_ones() {
+    let lab = Lab::in_memory();
+    let _ = lab.txos(["recover"]).run().expect(0).says("nothing to recover").says_not("gc");
+    let script = "echo new > f; (:); for p in $(cat /proc/$$/task/$$/children); do \
+        [ \"$(cat /proc/$p/comm)\" = txos ] && kill -9 $p; done; sleep 10";
+    let view = ["run", "--view", "library", "--", "sh", "-c", script];
+    let mut ids = Vec::new();
+    for dead in 1..=2 {
+        let _ = lab.txos(view).run().expect(125).says("is gone");
+        wait::until("the list has it as dead", || {
+            let list = lab.txos(["list", "--json"]).run().expect(0).json();
+            let all = list["transactions"].as_array().unwrap();
+            ids = all.iter().map(|tx| tx["id"].as_str().unwrap().to_owned()).collect();
+            ids.len() == dead && all.iter().all(|tx| tx["state"] == "dead")
+        });
+        let done = lab.txos(["recover"]).run().expect(0).says("nothing to recover");
+        let done = done.says(if dead == 1 { " is dead: " } else { " are dead: " });
+        let _ = ids.iter().fold(done.says("`txos gc` removes"), |done, id| done.says(id));
+    }
+    let _ = lab.txos(["gc"]).run().expect(0);
+    let _ = lab.txos(["recover"]).run().expect(0).says_not("dead");
+    assert!(!lab.tree().join("f").exists());
+    lab.expect_clean();
+}
