@@ -20,9 +20,10 @@ use txos_engine::txn::{Delivery, Ended};
 use super::entry::Regs;
 use super::processes::client;
 use super::processes::decided::Waiting;
+use super::processes::wire;
 use super::report::{Report, reason};
 use super::session;
-use super::thread::Thread;
+use super::thread::{self, Thread};
 use super::tls::here;
 use super::{api, checkpoint, interpose, loader};
 use crate::raw::syscall;
@@ -309,23 +310,52 @@ fn start(words: impl Fn() -> Vec<OsString>) {
     txos_engine::sys_owner::allow();
     let plan = How { flags, goes_on, ..How::default() };
     let place = report.as_ref().map(|report| report.place.clone());
+    let name_of_command = name.clone();
     let command = Command { name, quiet, stderr: stderr(), report, kills_left };
-    if let Err(errno) = session::outermost(here(), Regs::default(), plan, Some(command)) {
+    let begun = match kernel::descriptor_limit() {
+        // With fewer, its calls would fail half way for want of a descriptor of the library's.
+        ..LEAST_DESCRIPTORS => Err(libc::EMFILE),
+        _ => session::outermost(here(), Regs::default(), plan, Some(command)),
+    };
+    if let Err(errno) = begun {
         // SAFETY: the words stay until the thread's next call.
         let words = unsafe { CStr::from_ptr(api::txos_strerror()) }.to_string_lossy().into_owned();
+        // Where there is no memory for the thread's words, there are none.
+        let has_words = thread::existing(here()).is_some_and(|thread| thread.report.has_words());
+        let words = if has_words { words } else { cannot_begin(&name_of_command, errno) };
         let ended = match errno {
             libc::ECANCELED => Ended::Conflict { path: Vec::new(), what: words.clone(), pid: 0 },
             _ => Ended::Stopped(words.clone()),
         };
         let delivery = Delivery { ended, live: Vec::new() };
         let is_told = place.is_some_and(|place| delivery.leave(&place).is_ok());
-        if !is_told {
+        if !is_told && has_words {
             api::tell(&words);
+        } else if !is_told {
+            api::tell(&format!("{words}; it was not run, and nothing changed"));
         }
         // SAFETY: the process ends.
         unsafe { libc::_exit(FAILED) };
     }
 }
+
+/// That a command's transaction did not begin, of which the library has said nothing else.
+fn cannot_begin(name: &str, errno: i32) -> String {
+    let why = std::io::Error::from_raw_os_error(errno);
+    let why = match errno {
+        libc::ENOMEM | libc::EAGAIN => format!(
+            "{why}; a limit of memory may be too low for the library (`ulimit -d`, `ulimit -v`)"
+        ),
+        libc::EMFILE => wire::too_few_descriptors(&format!(
+            "the library, which needs at least {LEAST_DESCRIPTORS}"
+        )),
+        _ => why.to_string(),
+    };
+    format!("{name} can't run as a transaction: {why}")
+}
+
+/// With fewer descriptors no command is a transaction in its own process.
+const LEAST_DESCRIPTORS: i32 = 32;
 
 /// The library's path, as the dynamic linker was told it.
 static LIBRARY: OnceLock<CString> = OnceLock::new();

@@ -122,6 +122,11 @@ impl Report {
         self.words.push(0);
     }
 
+    /// Whether a failed function has said something.
+    pub fn has_words(&self) -> bool {
+        self.words.len() > 1
+    }
+
     /// What the last failure was, for C.
     pub fn words(&self) -> *const c_char {
         CStr::from_bytes_with_nul(&self.words).unwrap_or(c"no error").as_ptr()

@@ -101,6 +101,12 @@ pub fn dispatch(
                     }
                 };
             }
+            if let Err(Errno::MFILE) = done
+                && !process.has_joined()
+                && !has_a_number_made(call)
+            {
+                process.link().fail_for_descriptors();
+            }
             let answer = match done {
                 Ok(Done::Answer(answer)) => Ok(answer as u64),
                 Ok(Done::LiveAfter) => {
@@ -134,6 +140,12 @@ pub fn dispatch(
         }
         (class, context) => dispatch::by_class(thread, call, class, context),
     }
+}
+
+/// Whether a call opens something: the kernel, too, answers such a one that there are too many open files.
+fn has_a_number_made(call: &Call) -> bool {
+    matches!(call.number(), libc::SYS_dup | libc::SYS_pidfd_getfd)
+        || wire::shape_with(call.number(), call.words()).is_some_and(|shape| shape.opens)
 }
 
 /// A call of a process that joined a transaction, which is over: until it leaves.

@@ -13,7 +13,7 @@ use super::images::Imaged;
 use super::joining::{self, Joined};
 use super::lent::Lent;
 use super::link::{Child, FAILED, Link, Process, born_request, end, here_request, process_of};
-use super::wire::{self, Answer, Ask, How, Request};
+use super::wire::{self, Answer, Ask, How, Received, Request};
 use super::{lent, programs, server, vforked};
 use crate::call::Call;
 use crate::front::classify::Class;
@@ -52,7 +52,12 @@ pub(super) fn stops_for_ever(call: &Call) -> bool {
 /// # Errors
 /// Why that failed.
 fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
-    let failed = |what: &str, errno: Errno| format!("{what} failed: {}", wire::words_of(errno));
+    let failed = |what: &str, errno: Errno| match errno {
+        Errno::MFILE => {
+            wire::too_few_descriptors("a command of several processes in the library's view")
+        }
+        errno => format!("{what} failed: {}", wire::words_of(errno)),
+    };
     let tx = thread.session.as_mut().and_then(|session| session.tx.as_deref_mut());
     let tx = tx.ok_or("there is no transaction")?;
     // (Listing a directory takes memory of the C library's, whose lock the program may have here.)
@@ -71,6 +76,10 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     // Without it every look is a message.
     let book_fd = Table::new_file().ok();
     let [socket, theirs] = wire::new_pair().map_err(|e| failed("socketpair", e))?;
+    // What is sent has to arrive: a filter of system calls may forbid it, and each side waits for the other.
+    wire::send(socket, &born_request(), &[socket]).map_err(|e| failed("sendmsg", e))?;
+    let arrived = wire::receive::<Request>(theirs).map_err(|e| failed("recvmsg", e))?;
+    arrived.into_iter().flat_map(|(_, beside)| beside).flatten().for_each(kernel::close);
     // No signal: the command does not know of this child, and does not wait for it.
     // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
     let child = check(unsafe { syscall(libc::SYS_clone, [0; 6]) });
@@ -159,7 +168,11 @@ pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: C
         let link = process.link();
         link.settle_loans();
         let socket = link.socket;
-        let _ = wire::send(socket, &request, &[]);
+        if let Err(errno) = wire::send(socket, &request, &[])
+            && !wire::is_end(errno)
+        {
+            link.cannot_ask(errno);
+        }
         link.let_go();
         // Meanwhile a signal may end the process, and with it the transaction.
         let mask = mask_of(thread) | signals::without_handlers();
@@ -348,7 +361,10 @@ fn expect(link: &mut Link) -> Sys<Child> {
     link.hand_over_all()?;
     let (answer, beside) = link.ask(&Request::new(Ask::Child, 0));
     answer_of(answer.answer)?;
-    let [Some(socket), Some(window_fd)] = beside else { return Err(Errno::IO) };
+    let [Some(socket), Some(window_fd)] = beside else {
+        beside.into_iter().flatten().for_each(kernel::close);
+        return Err(Errno::IO);
+    };
     Ok(Child {
         socket: kernel::set_aside(socket),
         window_fd: kernel::set_aside(window_fd),
@@ -431,7 +447,10 @@ pub fn begins(thread: &mut Thread, child: Child) {
     // In a command the server learns of it in time: before anything else that this process says.
     let is_there = match hosted {
         true => link.ask_plainly(&here_request(false)) >= 0,
-        false => wire::send(link.socket, &born_request(), &[]).is_ok(),
+        false => match wire::send(link.socket, &born_request(), &[]) {
+            Err(errno) if !wire::is_end(errno) => link.cannot_ask(errno).0.answer >= 0,
+            sent => sent.is_ok(),
+        },
     };
     if !is_there {
         end(FAILED);
@@ -620,17 +639,42 @@ pub fn go_on(tls: &Tls, socket: i32) -> Result<(), String> {
     kernel::set_close_on_exec(socket, true).map_err(|e| wire::words_of(e).to_string())?;
     let sent = wire::send(socket, &here_request(true), &[]);
     sent.map_err(|e| wire::words_of(e).to_string())?;
-    let received = wire::receive::<Answer>(socket).map_err(|e| wire::words_of(e).to_string())?;
+    enter(tls, thread, socket, before).inspect_err(|_| {
+        // Who waits for this process may take no notice of how it ends.
+        if wire::send(socket, &Request::new(Ask::Fail, 0), &[]).is_ok() {
+            let _ = wire::receive::<Answer>(socket);
+        }
+    })
+}
+
+/// Takes what the answer to the first message of a new program has.
+fn enter(tls: &Tls, thread: &mut Thread, socket: i32, before: signals::Set) -> Result<(), String> {
+    let in_words = |errno: Errno| match errno {
+        Errno::MFILE => wire::too_few_descriptors("the library in this program"),
+        errno => wire::words_of(errno).to_string(),
+    };
+    let received = wire::receive_from::<Answer>(socket).map_err(in_words)?;
     let (answer, window_fd, book_fd) = match received {
-        Some((answer, [Some(window_fd), book_fd])) => (answer, window_fd, book_fd),
+        Some(Received { message, beside: [Some(window_fd), book_fd], .. }) => {
+            (message, window_fd, book_fd)
+        }
         // Another process has ended the transaction while this one began to run the program.
-        Some((answer, _)) if answer.how() == Some(How::Over) => end(answer.answer as i32),
+        Some(Received { message, .. }) if message.how() == Some(How::Over) => {
+            end(message.answer as i32)
+        }
+        Some(Received { lost: true, .. }) if wire::is_full() => return Err(in_words(Errno::MFILE)),
+        Some(Received { lost: true, .. }) => {
+            return Err("a descriptor that it is sent can't be taken".into());
+        }
+        Some(Received { message, .. }) if message.answer < 0 => {
+            return Err(in_words(Errno::from_raw_os_error(-message.answer as i32)));
+        }
         _ => return Err("the process that has the transaction is gone".into()),
     };
     let window_fd = kernel::set_aside(window_fd);
-    let window = wire::map_window(window_fd).map_err(|e| wire::words_of(e).to_string())?;
+    let window = wire::map_window(window_fd).map_err(in_words)?;
     let answers = book_fd.and_then(Table::take);
-    let placeholder = wire::new_placeholder().map_err(|e| wire::words_of(e).to_string())?;
+    let placeholder = wire::new_placeholder().map_err(in_words)?;
     let placeholder = kernel::set_aside(placeholder);
     let (space, numbers, outlets) = (0, BTreeSet::new(), Vec::new());
     let (bound, kept) = (Vec::new(), BTreeMap::new());

@@ -281,7 +281,7 @@ fn enter(tls: &Tls, door: i32) -> Result<(Link, Joined, u32), Failure> {
         });
     }
     let (answer, window_fd) = match wire::receive_from::<Answer>(socket.number()) {
-        Ok(Some(Received { message, beside: [window_fd, other], sender })) => {
+        Ok(Some(Received { message, beside: [window_fd, other], sender, .. })) => {
             let [window_fd, _other] = [window_fd, other].map(|fd| fd.map(OwnedFd::of));
             if sender != Some(number) {
                 return Err(stranger());

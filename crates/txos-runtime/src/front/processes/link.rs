@@ -14,7 +14,7 @@ use super::wire::{self, Answer, Ask, How, Request};
 use crate::call::Call;
 use crate::front::thread::Thread;
 use crate::front::{api, loader};
-use crate::raw::{Sys, syscall};
+use crate::raw::{Errno, Sys, syscall};
 use crate::tx::kernel::{self, OwnedFd};
 use crate::tx::spaces::{Moved, Outlet};
 use crate::user::{UserPtr, UserSlice};
@@ -128,9 +128,14 @@ impl Process {
             link.ask_plainly(&request);
             return;
         }
-        let _ = wire::send(link.socket, &request, &[]);
-        // It is killed when the transaction has been aborted, so that nobody finds it dead before.
-        let _ = wire::receive::<Answer>(link.socket);
+        match wire::send(link.socket, &request, &[]) {
+            // It is killed when the transaction has been aborted, so that nobody finds it dead before.
+            Ok(()) => {
+                let _ = wire::receive::<Answer>(link.socket);
+            }
+            Err(errno) if !wire::is_end(errno) => drop(link.cannot_ask(errno)),
+            Err(_) => {}
+        }
         if self.joined.is_none() {
             end_as_killed()
         }
@@ -172,14 +177,38 @@ impl Link {
     /// Sends a request, and waits for the answer. If the transaction is over the process ends, or the answer says so to one
     /// that has joined.
     pub(super) fn ask(&self, request: &Request) -> (Answer, [Option<i32>; 2]) {
-        let _ = wire::send(self.socket, request, &[]);
-        self.take_answer()
+        match wire::send(self.socket, request, &[]) {
+            Err(errno) if !wire::is_end(errno) => self.cannot_ask(errno),
+            // What was said at the end may be there still.
+            _ => self.take_answer(),
+        }
     }
 
     /// A request with a descriptor beside it.
     pub(super) fn ask_about(&self, request: &Request, number: i32) -> (Answer, [Option<i32>; 2]) {
-        let _ = wire::send(self.socket, request, &[number]);
-        self.take_answer()
+        match wire::send(self.socket, request, &[number]) {
+            // Another thread has closed it.
+            Err(errno @ Errno::BADF) => {
+                (Answer::new(How::Done, -i64::from(errno.raw_os_error())), [None; 2])
+            }
+            Err(errno) if !wire::is_end(errno) => self.cannot_ask(errno),
+            _ => self.take_answer(),
+        }
+    }
+
+    /// Nothing can be asked any more, although the transaction is there: it fails, and this process ends. To one that has joined, it is over.
+    pub(super) fn cannot_ask(&self, errno: Errno) -> (Answer, [Option<i32>; 2]) {
+        if self.began.is_some() {
+            return self.over();
+        }
+        let why = format!(
+            "a process of it can't send to the process that has the transaction: sendmsg failed: {}\0",
+            wire::words_of(errno)
+        );
+        let _ = self.put(&mut wire::Layout::default(), why.as_bytes());
+        // SAFETY: the window is mapped as long as the process is in the transaction.
+        unsafe { wire::becomes(self.window) }.store(wire::CANT_ASK, Ordering::SeqCst);
+        end(FAILED)
     }
 
     pub(super) fn take_answer(&self) -> (Answer, [Option<i32>; 2]) {
@@ -188,7 +217,14 @@ impl Link {
         {
             return self.over();
         }
-        match wire::receive::<Answer>(self.socket) {
+        let mut lost = false;
+        let received = wire::receive_from::<Answer>(self.socket).map(|received| {
+            received.map(|received| {
+                lost = received.lost;
+                (received.message, received.beside)
+            })
+        });
+        match received {
             Ok(Some((answer, _))) if self.began.is_some() && answer.how() == Some(How::Over) => {
                 self.over()
             }
@@ -196,6 +232,17 @@ impl Link {
             Ok(Some((answer, beside))) if answer.how() == Some(How::Over) => {
                 beside.into_iter().flatten().for_each(kernel::close);
                 end(answer.answer as i32)
+            }
+            // It is what the answer is about. (What is lent is used where there is room for it.)
+            Ok(Some((answer, beside)))
+                if lost && self.began.is_none() && answer.how() == Some(How::WithDescriptors) =>
+            {
+                beside.into_iter().flatten().for_each(kernel::close);
+                match wire::is_full() {
+                    true => self.fail_for_descriptors(),
+                    false => self.fail("a process of it can't take a descriptor that it is sent"),
+                }
+                (Answer::new(How::Done, -i64::from(libc::EMFILE)), [None; 2])
             }
             Ok(Some(answered)) => answered,
             _ => {
@@ -314,6 +361,13 @@ impl Link {
             request.words = [place as u64, what.len() as u64, 0, 0, 0, 0];
         }
         self.ask_plainly(&request);
+    }
+
+    /// The transaction can't go on: for the library's own needs there are too few descriptors.
+    pub(super) fn fail_for_descriptors(&self) {
+        self.fail(&wire::too_few_descriptors(
+            "a process of it, in which the library has three descriptors and opens more for a moment",
+        ));
     }
 
     /// Whether a message takes along what is open at a number of the transaction's.

@@ -38,6 +38,11 @@ pub fn exec(thread: &mut Thread, process: &Process, call: &Call) -> Next {
     }
     match prepare(&link, call) {
         Ok(image) => Next::Answer(image.run(&link, thread, call)),
+        // The kernel needs no descriptor to run a program.
+        Err(Stop::Errno(Errno::MFILE)) => {
+            link.fail_for_descriptors();
+            Next::Answer(-i64::from(libc::EMFILE))
+        }
         Err(Stop::Errno(errno)) => Next::Answer(raw::answer(Err(errno))),
         Err(Stop::Cannot(what)) => {
             link.fail(&what);

@@ -468,8 +468,7 @@ fn serve(
         return;
     };
     let answer = there.as_ref().map_or_else(|failure| -i64::from(failure.errno), |()| 0);
-    let _ = wire::send(socket, &Answer::new(How::Done, answer), &[]);
-    if there.is_err() {
+    if wire::send(socket, &Answer::new(How::Done, answer), &[]).is_err() || there.is_err() {
         return;
     }
     // SAFETY: the name ends with its zero.
@@ -620,6 +619,9 @@ impl Server<'_> {
             _ => return self.gone(at, false),
         };
         self.close_for(at);
+        if received.lost && wire::is_full() {
+            self.runs_out();
+        }
         // A socket, to be bound; what else is sent is not wanted.
         let [beside, other] = received.beside.map(|fd| fd.map(OwnedFd::of));
         drop(other);
@@ -703,6 +705,13 @@ impl Server<'_> {
         }
         kernel::close(member.socket);
         kernel::close(member.window_fd);
+        let said = match becomes {
+            wire::CANT_ASK => {
+                Some(member.path(wire::Layout::default().place(0).unwrap_or(0) as u64))
+            }
+            _ => None,
+        };
+        let said = said.map(|path| shown(&path.unwrap_or_default()));
         // SAFETY: only this process's mapping goes, and nothing points into it.
         unsafe { wire::unmap_window(member.window) };
         let mut runs_without = becomes != 0;
@@ -722,9 +731,11 @@ impl Server<'_> {
             kernel::close(process);
         }
         if runs_without {
-            let what =
-                "a program has ended before the library was loaded into it, or has run without";
-            self.over(unsupported(what.into()));
+            let what = said.unwrap_or_else(|| {
+                "a program has ended before the library was loaded into it, or has run without"
+                    .into()
+            });
+            self.over(unsupported(what));
             return false;
         }
         if member.first {
@@ -822,7 +833,11 @@ impl Server<'_> {
                 let answered = self.here(at, request, sender.unwrap_or(0));
                 if goes_on {
                     // One that has ended meanwhile has no more to say.
-                    if let Err(errno) = answered
+                    if let Err(Errno::MFILE) = answered
+                        && self.hosted.is_none()
+                    {
+                        self.runs_out();
+                    } else if let Err(errno) = answered
                         && errno != Errno::SRCH
                     {
                         let what = format!(
@@ -902,9 +917,27 @@ impl Server<'_> {
             }
             Some(Ask::End | Ask::Join | Ask::Adopt) | None => Err(Errno::INVAL),
         };
+        let errno = match &answered {
+            Ok(Answered(answer, _)) => -answer.answer,
+            Err(errno) => errno.raw_os_error().into(),
+        };
+        if errno == i64::from(libc::EMFILE) {
+            self.runs_out();
+        }
         match answered {
             Ok(Answered(answer, beside)) => Some((answer, beside)),
             Err(errno) => failed(errno),
+        }
+    }
+
+    /// The server has no room for another descriptor. A process that asks has room for its own number, and natively nothing would fail: the
+    /// transaction can't go on. (A program's own process has its own limit, which its members share.)
+    fn runs_out(&mut self) {
+        if self.hosted.is_none()
+            && let Some(tx) = transaction(self.thread)
+        {
+            let who = "the process that has the transaction: it has all files open that any process of it has, and some 40 descriptors of its own";
+            tx.cannot_go_on(unsupported(wire::too_few_descriptors(who)));
         }
     }
 
@@ -1585,10 +1618,13 @@ fn text(member: &Member, place: u64, size: u64) -> String {
     if !wire::is_inside(place, size) {
         return "a process of the transaction can't go on".into();
     }
-    let bytes = member.bytes(place as usize, size as usize);
-    // It is shown, on a terminal as a rule.
+    shown(&member.bytes(place as usize, size as usize))
+}
+
+/// What a process has said, as it may be shown, on a terminal as a rule.
+fn shown(bytes: &[u8]) -> String {
     let shown = |c: char| if c.is_control() { '?' } else { c };
-    String::from_utf8_lossy(&bytes).chars().map(shown).collect()
+    String::from_utf8_lossy(bytes).chars().map(shown).collect()
 }
 
 impl Member {

@@ -188,6 +188,12 @@ pub fn send<M: Message>(socket: i32, message: &M, beside: &[i32]) -> Sys<()> {
     send_with(socket, message, beside, 0)
 }
 
+/// Whether a message could not be sent because the other end is gone.
+#[must_use]
+pub fn is_end(errno: Errno) -> bool {
+    matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN | Errno::CONNREFUSED)
+}
+
 /// Sends a message to somebody who may not take it, without a wait.
 ///
 /// # Errors
@@ -290,6 +296,8 @@ pub struct Received<M> {
     pub beside: [Option<i32>; BESIDE],
     /// The sender's number.
     pub sender: Option<u32>,
+    /// A descriptor that was sent could not be taken.
+    pub lost: bool,
 }
 
 /// The kernel is to name the sender of each message.
@@ -366,8 +374,9 @@ fn receive_with<M: Message>(socket: i32, flags: i32) -> Sys<Option<Received<M>>>
         beside.into_iter().flatten().for_each(crate::tx::kernel::close);
         return Ok(None);
     }
+    let lost = header.msg_flags & libc::MSG_CTRUNC != 0;
     // SAFETY: all of it was written, and every pattern of bits is one of it.
-    Ok(Some(Received { message: unsafe { message.assume_init() }, beside, sender }))
+    Ok(Some(Received { message: unsafe { message.assume_init() }, beside, sender, lost }))
 }
 
 /// What an argument is.
@@ -731,6 +740,9 @@ pub enum Loads {
     Perhaps = 2,
 }
 
+/// What [`becomes`] holds of a process that ends because it can't ask any more: why is in the window, as a path would be.
+pub const CANT_ASK: u32 = 3;
+
 /// The words about numbers that are closed later ([`super::closing`]).
 ///
 /// # Safety
@@ -761,6 +773,27 @@ pub fn new_pair() -> Sys<[i32; 2]> {
     // SAFETY: the kernel writes the two numbers.
     check(unsafe { syscall(libc::SYS_socketpair, words) })?;
     Ok(crate::tx::kernel::move_pair_high(pair)?.map(crate::tx::kernel::OwnedFd::into_number))
+}
+
+/// Whether this process has no room for another descriptor.
+#[must_use]
+pub fn is_full() -> bool {
+    match crate::tx::kernel::duplicate(libc::STDERR_FILENO, 0, true) {
+        Ok(fd) => {
+            crate::tx::kernel::close(fd);
+            false
+        }
+        Err(errno) => errno == Errno::MFILE,
+    }
+}
+
+/// That the limit of descriptors is too low for the library, and what to do: for people. `who` needs more of them.
+#[must_use]
+pub fn too_few_descriptors(who: &str) -> String {
+    let limit = crate::tx::kernel::descriptor_limit();
+    format!(
+        "the limit of open descriptors (`ulimit -n`: {limit}) is too low for {who}; raise it (`ulimit -n 1024`)"
+    )
 }
 
 /// The reason for people.

@@ -21,6 +21,7 @@ mod images;
 mod joint;
 mod layers;
 mod libraries;
+mod limits;
 mod locked;
 mod lone;
 mod mapped;
