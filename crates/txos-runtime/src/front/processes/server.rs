@@ -833,18 +833,10 @@ impl Server<'_> {
                 let answered = self.here(at, request, sender.unwrap_or(0));
                 if goes_on {
                     // One that has ended meanwhile has no more to say.
-                    if let Err(Errno::MFILE) = answered
-                        && self.hosted.is_none()
-                    {
-                        self.runs_out();
-                    } else if let Err(errno) = answered
+                    if let Err(errno) = answered
                         && errno != Errno::SRCH
                     {
-                        let what = format!(
-                            "a process of the command can't be followed: {}",
-                            wire::words_of(errno)
-                        );
-                        transaction(self.thread)?.cannot_go_on(unsupported(what));
+                        self.cannot_follow(errno)?;
                         self.desk.members[at].end_by_number(sender);
                     }
                     return None;
@@ -928,6 +920,16 @@ impl Server<'_> {
             Ok(Answered(answer, beside)) => Some((answer, beside)),
             Err(errno) => failed(errno),
         }
+    }
+
+    /// A process is not known from here on.
+    fn cannot_follow(&mut self, errno: Errno) -> Option<()> {
+        if errno == Errno::MFILE {
+            self.runs_out();
+        }
+        let what = format!("a process of the command can't be followed: {}", wire::words_of(errno));
+        transaction(self.thread)?.cannot_go_on(unsupported(what));
+        Some(())
     }
 
     /// The server has no room for another descriptor. A process that asks has room for its own number, and natively nothing would fail: the
