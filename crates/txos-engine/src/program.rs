@@ -55,6 +55,12 @@ pub fn linker_beside(library: &Path) -> Option<PathBuf> {
 pub fn refused_beside(library: &Path) -> Option<(PathBuf, String)> {
     let owner = std::fs::metadata(library).ok()?.uid();
     let found = [LINKER, C_LIBRARY].map(|name| library.with_file_name(name));
+    // The library lies among the system's: what is beside it is no copy.
+    let file = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let systems = file(Path::new(SYSTEM_LINKER));
+    if systems.is_some() && file(&found[0]) == systems {
+        return None;
+    }
     found.into_iter().find_map(|path| match is_fit(&path, owner) {
         Err(Some(why)) => Some((path, why)),
         Ok(()) | Err(None) => None,

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::fs::File;
 use std::io::Read;
 
-use rustix::fs::{AtFlags, FsWord, OFlags};
+use rustix::fs::{AtFlags, FsWord, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 use crate::changeset::{Delta, What, move_on};
@@ -38,7 +38,7 @@ fn is_on_overlay(dir: BorrowedFd<'_>, seen: &Version) -> bool {
 /// change. Gives its version after that.
 ///
 /// # Errors
-/// As `open(2)` for writing: what the kernel would do is not known then.
+/// As `utimensat(2)` and `open(2)`: what the kernel would do is not known then.
 pub(super) fn separated(
     dir: BorrowedFd<'_>,
     name: &[u8],
@@ -48,19 +48,29 @@ pub(super) fn separated(
         return Ok(None);
     }
     let look = || stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-    let attributes = || sys::xattrs_in(dir, name).ok();
     let open = |how| sys::open_at(dir, name, how | OFlags::NOFOLLOW | OFlags::NONBLOCK);
-    let Some(before) = look().filter(|now| now == seen).and_then(|_| attributes()) else {
+    if look().is_none_or(|now| now != *seen) {
         return Ok(None);
-    };
+    }
+    let before = sys::xattrs_in(dir, name)?;
+    // Natively a program that runs can be renamed, and a file that nobody may read or write.
     let old = open(OFlags::RDONLY);
-    let new = open(OFlags::RDWR)?;
+    if open(OFlags::WRONLY).is_err() {
+        let same = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec {
+                tv_sec: seen.mtime.sec,
+                tv_nsec: i64::from(seen.mtime.nsec),
+            },
+        };
+        rustix::fs::utimensat(dir, name, &same, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
     let Some(after) = look().filter(|now| now.id != seen.id) else { return Ok(None) };
     let as_seen = Version { id: seen.id, ..after };
     // Between the looks somebody may have put another file in its place.
     let is_copy = seen.same_but_ctime(&as_seen)
-        && attributes().is_some_and(|now| now == before)
-        && old.is_ok_and(|old| same_content(File::from(old), File::from(new)).unwrap_or(false));
+        && sys::xattrs_in(dir, name)? == before
+        && same_content(File::from(old?), File::from(open(OFlags::RDONLY)?)).unwrap_or(false);
     Ok(is_copy.then_some(after))
 }
 

@@ -68,9 +68,10 @@ use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
 use crate::path;
+use crate::path::LayerPath;
 use crate::path::layer::split;
 use crate::places::Places;
-use crate::plan::{Does, Plan, in_place};
+use crate::plan::{Does, Op, Plan, in_place};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{OwnWrites, ValidationRules};
@@ -518,33 +519,60 @@ fn execute(
 fn separate(plan: &mut Plan, roots: &Roots) -> Result<()> {
     let mut separated = Vec::new();
     for op in plan.ops.iter().filter(|op| op.held().is_none()) {
-        let Some(base) = op.base.filter(|base| base.nlink > 1) else { continue };
-        let Ok(end) = roots.before(op) else { continue };
-        match copied_up::separated(end.dir.as_fd(), &end.name, &base) {
+        // A new name is made of another one, of which only the inode is known.
+        let (end, seen, path) = match (&op.does, op.new) {
+            (Does::Link { other, .. }, Some(new)) => {
+                let path = stable_place(plan, op.layer, other);
+                let Ok(end) = roots.target_at(op.layer, &path) else { continue };
+                let Ok(Some(now)) = end.look() else { continue };
+                (end, (now.id == new.id).then_some(now), path)
+            }
+            _ => {
+                let Ok(end) = roots.before(op) else { continue };
+                (end, op.base, op.before.clone())
+            }
+        };
+        let Some(seen) = seen.filter(|seen| seen.nlink > 1) else { continue };
+        match copied_up::separated(end.dir.as_fd(), &end.name, &seen) {
             Ok(None) => {}
-            Ok(Some(after)) => separated.push((op.layer, op.before.clone(), base, after)),
-            Err(e) if matches!(op.does, in_place!()) => {
-                return Err(at_target(plan, op, "opening for writing", e));
+            Ok(Some(after)) => separated.push((op.layer, path, seen, after)),
+            Err(e) if matches!(op.does, in_place!() | Does::Link { .. }) => {
+                return Err(at_target(plan, op, "copying a file of a lower layer", e));
             }
             Err(_) => {}
         }
     }
     for (layer, path, before, after) in separated {
-        for op in plan.ops.iter_mut().filter(|op| op.layer == layer) {
-            let is_at = op.before == path;
-            let is_from =
-                matches!(&op.does, Does::MoveIn { from: Some(from), .. } if *from == path);
-            if is_at && op.base == Some(before) {
+        let is_of = |op: &Op| match &op.does {
+            Does::MoveIn { from: Some(from), .. } => *from == path || op.before == path,
+            Does::Link { other, .. } => stable_place(plan, layer, other) == path,
+            _ => op.before == path,
+        };
+        let concerned: Vec<bool> =
+            plan.ops.iter().map(|op| op.layer == layer && is_of(op)).collect();
+        for (op, _) in plan.ops.iter_mut().zip(&concerned).filter(|(_, concerned)| **concerned) {
+            if op.before == path && op.base == Some(before) {
                 op.base = Some(after);
             }
-            if let Some(new) =
-                op.new.as_mut().filter(|new| (is_at || is_from) && new.id == before.id)
-            {
+            if let Some(new) = op.new.as_mut().filter(|new| new.id == before.id) {
                 (new.id, new.nlink, new.ctime) = (after.id, after.nlink, after.ctime);
             }
         }
     }
     Ok(())
+}
+
+/// Where an object is before the plan begins that has a name in the course of it: where that was moved from, or what it was made a name of.
+fn stable_place(plan: &Plan, layer: u16, name: &LayerPath) -> LayerPath {
+    let mut name = name;
+    for op in plan.ops.iter().rev().filter(|op| op.layer == layer) {
+        match &op.does {
+            Does::MoveIn { from: Some(from), .. } if op.target == *name => name = from,
+            Does::Link { other, .. } if op.target == *name => name = other,
+            _ => {}
+        }
+    }
+    name.clone()
 }
 
 /// Opens what is written in place before the gate closes on it. What a file's owner may not write to has another ctime then, and so
