@@ -151,7 +151,12 @@ fn a_program_that_the_library_loads_has_its_own_name() {
         require!(has_linker || skip::has("busybox"), "no static busybox");
         let words: &[&str] = if has_linker { &["sh"] } else { &["busybox", "sh"] };
         let go = lab.dir().join(format!("go-{has_linker}"));
-        let script = format!("echo x > a; until [ -e {} ]; do sleep .01; done", go.display());
+        let ready = lab.dir().join(format!("ready-{has_linker}"));
+        let script = format!(
+            "echo x > a; echo > {}; until [ -e {} ]; do sleep .01; done",
+            ready.display(),
+            go.display()
+        );
         let run = |wait: &str, words: &[&str], script: &str| {
             let run = lab.txos(["run", "--view", "library", wait, "--scope"]).arg(lab.tree());
             let run = run.arg("--").args(words).args(["-c", script]);
@@ -161,7 +166,7 @@ fn a_program_that_the_library_loads_has_its_own_name() {
         let listed = || lab.txos(["list"]).run().expect(0).text();
         let is_listed =
             |text: &str| text.lines().any(|l| l.starts_with("- ") && l.ends_with(words[0]));
-        txos_testkit::wait::until("it runs", || is_listed(&listed()));
+        txos_testkit::wait::until("it runs", || ready.exists() && is_listed(&listed()));
         let told = run("--wait=0", &["sh"], "echo y > a").run().expect(75);
         std::fs::write(&go, "").unwrap();
         let done = running.wait().expect(0);
