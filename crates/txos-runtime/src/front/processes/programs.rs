@@ -418,6 +418,11 @@ impl Image {
             beside.is_kept()?;
         }
         kernel::set_close_on_exec(link.socket, false)?;
+        // SAFETY: the window is mapped as long as the process is in the transaction.
+        if unsafe { wire::is_heard(link.window) }.load(Ordering::Acquire) == 0 {
+            // How the program ends can only be learned of a process that is known by then.
+            link.ask_plainly(&Request::new(Ask::IsMember, 0));
+        }
         let loads = if can_be_loaded(library) { Loads::Surely } else { Loads::Perhaps };
         // SAFETY: the window is mapped as long as the process is in the transaction.
         let becomes = unsafe { wire::becomes(link.window) };

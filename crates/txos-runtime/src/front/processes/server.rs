@@ -392,6 +392,8 @@ impl Desk {
         wire::ask_for_senders(copy.number())?;
         let window = wire::map_window(window_fd.number())?;
         let window_fd = window_fd.into_number();
+        // SAFETY: the window is mapped as long as there is its member.
+        unsafe { wire::is_heard(window) }.store(1, Ordering::Release);
         self.members.push(Member {
             socket: copy.into_number(),
             window,
@@ -494,6 +496,8 @@ fn serve(
     desk.is_unlocked = locks.is_empty();
     desk.locks.begins_with(locks);
     Closing::allow(window, desk.is_unlocked);
+    // SAFETY: the window is mapped as long as there is its member.
+    unsafe { wire::is_heard(window) }.store(1, Ordering::Release);
     desk.book = book_fd.and_then(|fd| Book::of(fd).ok());
     // SAFETY: the window is mapped until `Tx::lends_no_more`, or the end of the process.
     tx.lends_to(first.space, unsafe { wire::epoch(window) });
@@ -1434,7 +1438,10 @@ impl Server<'_> {
                 // What is no process of the transaction's is not ended with it.
                 self.identify(at, sender).inspect_err(|_| kernel::close(process))?;
             }
-            self.desk.members[at].process = Some((sender, process));
+            let member = &mut self.desk.members[at];
+            member.process = Some((sender, process));
+            // SAFETY: the window is mapped as long as there is this member.
+            unsafe { wire::is_heard(member.window) }.store(1, Ordering::Release);
         } else if !is_known {
             self.identify(at, sender)?;
             // Nor its children, nor what they run.

@@ -17,7 +17,7 @@ pub const WINDOW: usize = 1 << 20;
 /// How much of it is for the bytes of one read or write, at most.
 pub const BYTES: usize = WINDOW - (64 << 10);
 /// The first place in it that is used: zero is a null pointer, and there are the word that is not zero once the
-/// transaction is over, those of [`epoch`], [`standing`] and [`becomes`], and the numbers that are closed later ([`super::closing`]).
+/// transaction is over, those of [`epoch`], [`standing`] and [`becomes`], the numbers that are closed later ([`super::closing`]), and that of [`is_heard`].
 const FIRST: usize = 256;
 
 /// Which word of a window is the first of those about numbers that are closed later, and how many these are.
@@ -742,6 +742,16 @@ pub enum Loads {
 
 /// What [`becomes`] holds of a process that ends because it can't ask any more: why is in the window, as a path would be.
 pub const CANT_ASK: u32 = 3;
+
+/// The word that is not zero once the server has heard the process, and has a descriptor of it.
+///
+/// # Safety
+/// The window is mapped as long as the reference lives.
+pub unsafe fn is_heard<'w>(window: *mut u8) -> &'w AtomicU32 {
+    const { assert!(4 * (CLOSING_AT + CLOSING_WORDS + 1) <= FIRST) };
+    // SAFETY: it is in the window, which is aligned, and both sides use it like that.
+    unsafe { &*window.cast::<AtomicU32>().add(CLOSING_AT + CLOSING_WORDS) }
+}
 
 /// The words about numbers that are closed later ([`super::closing`]).
 ///
