@@ -8,15 +8,13 @@
 //! A file of a lower layer that has several names becomes a file of its own for the name by which it is changed, removed or moved, unless the
 //! overlay has an index: another inode. So the commit has it become that before its journal says which inode is to be changed, and can be put back.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use std::fs::File;
-use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FsWord, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
-use crate::changeset::{Delta, What, move_on};
+use crate::changeset::{Delta, What, move_on, same_bytes};
 use crate::object::FileKind;
 use crate::path::join;
 use crate::path::layer::split;
@@ -53,9 +51,9 @@ pub(super) fn separated(
         return Ok(None);
     }
     let before = sys::xattrs_in(dir, name)?;
-    // Natively a program that runs can be renamed, and a file that nobody may read or write.
     let old = open(OFlags::RDONLY);
     if open(OFlags::WRONLY).is_err() {
+        // A program that runs, or what its owner may not write to: setting the time that it has copies it as well.
         let same = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec {
@@ -70,24 +68,8 @@ pub(super) fn separated(
     // Between the looks somebody may have put another file in its place.
     let is_copy = seen.same_but_ctime(&as_seen)
         && sys::xattrs_in(dir, name)? == before
-        && same_content(File::from(old?), File::from(open(OFlags::RDONLY)?)).unwrap_or(false);
+        && same_bytes(&File::from(old?), &File::from(open(OFlags::RDONLY)?), seen.size)?;
     Ok(is_copy.then_some(after))
-}
-
-fn same_content(mut one: File, mut other: File) -> std::io::Result<bool> {
-    let (mut left, mut right) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-    loop {
-        let got = one.read(&mut left)?;
-        if got == 0 {
-            return Ok(other.read(&mut right[..1])? == 0);
-        }
-        match other.read_exact(&mut right[..got]) {
-            Ok(()) if left[..got] == right[..got] => {}
-            Ok(()) => return Ok(false),
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// Opens a file for writing that is as a transaction has seen it. Gives its version after that, if the kernel has copied it.
@@ -110,17 +92,20 @@ pub fn copy_up(points: &[&[u8]], deltas: &mut [Delta], reads: &mut ReadSet) -> b
     let mut versions = Vec::new();
     let mut has_several_names = false;
     for delta in deltas.iter_mut().filter(|delta| !delta.nameless) {
-        let may_be_on_overlay = |seen: &Version| rustix::fs::major(seen.id.dev) == 0;
-        let Some(seen) = delta.what.versions().copied().find(may_be_on_overlay) else { continue };
+        let writes = matches!(delta.what, What::Data { .. } | What::Patch { .. });
+        let is_concerned = |seen: &Version| {
+            rustix::fs::major(seen.id.dev) == 0
+                && seen.kind() == FileKind::File
+                && (writes || seen.nlink > 1)
+        };
+        let Some(seen) = delta.what.versions().copied().find(is_concerned) else { continue };
         let Some(point) = points.get(delta.layer) else { continue };
         let (dir, name) = split(&delta.stable_path);
         let dir = if dir.is_empty() { point.to_vec() } else { join(point, dir) };
         let Ok(dir) = sys::open_dir_canonical(&dir) else { continue };
-        if delta.what.versions().any(|seen| seen.nlink > 1 && is_on_overlay(dir.as_fd(), seen)) {
-            has_several_names = true;
-        } else if matches!(delta.what, What::Data { .. } | What::Patch { .. })
-            && let Some(after) = copied_up(dir.as_fd(), name, &seen)
-        {
+        if seen.nlink > 1 {
+            has_several_names |= is_on_overlay(dir.as_fd(), &seen);
+        } else if let Some(after) = copied_up(dir.as_fd(), name, &seen) {
             versions.push((seen, after));
         }
     }

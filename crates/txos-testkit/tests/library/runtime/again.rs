@@ -4,21 +4,13 @@ use txos_testkit::wait::until;
 use txos_testkit::{Lab, require, skip};
 
 use super::decided::run;
+use super::images::said_by;
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// What a script says natively, and in the library's view.
+/// What a shell's script says, errors too, natively and in the library's view.
 fn both(prepare: &str, script: &str) -> [String; 2] {
-    [true, false].map(|native| {
-        let lab = Lab::in_memory();
-        let _ = lab.native(prepare);
-        std::fs::write(lab.dir().join("script"), script).unwrap();
-        let script = "sh ../script 2>&1; exit $?";
-        match native {
-            true => lab.native(script).expect(0).text(),
-            false => run(&lab, &["--scope", "."], script).run().expect(0).text(),
-        }
-    })
+    said_by("exec 2>&1; sh", prepare, script)
 }
 
 /// A program is run by the same path again and again, and is another one each time, or none.

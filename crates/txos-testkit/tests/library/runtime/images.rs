@@ -6,13 +6,18 @@ use super::decided::run;
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// What a script prints natively, and in a transaction of several processes.
+/// What a script of Python's prints natively, and in a transaction of several processes.
 fn both(prepare: &str, script: &str) -> [String; 2] {
+    said_by(PYTHON, prepare, script)
+}
+
+/// What a script prints that a program runs, natively and in the library's view.
+pub fn said_by(program: &str, prepare: &str, script: &str) -> [String; 2] {
     [true, false].map(|native| {
         let lab = Lab::in_memory();
         let _ = lab.native(prepare);
         std::fs::write(lab.dir().join("script"), script).unwrap();
-        let command = format!("{PYTHON} ../script; exit $?");
+        let command = format!("{program} ../script; exit $?");
         match native {
             true => lab.native(&command).expect(0).text(),
             false => run(&lab, &["--scope", "."], &command).run().expect(0).text(),
