@@ -262,6 +262,23 @@ pub fn rename(
     })
 }
 
+/// `renameat2(2)` to where a directory is that is not empty: why it fails.
+///
+/// # Errors
+/// `ENOTEMPTY` or `EEXIST`, if nothing else is in the way.
+pub fn why_not_renamed(
+    from: BorrowedFd<'_>,
+    old: &[u8],
+    to: BorrowedFd<'_>,
+    new: &[u8],
+) -> Sys<()> {
+    fault::look("renameat", || {
+        let args = || [at(from), Arg::Text(old), at(to), Arg::Text(new), Arg::Number(0)];
+        let renamed = rustix::fs::renameat(from, old, to, new);
+        or_as_owner(renamed, libc::SYS_renameat2, args, drop)
+    })
+}
+
 /// `mkdirat(2)`.
 pub fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> Sys<()> {
     fault::step("mkdir", || {

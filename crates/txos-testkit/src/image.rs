@@ -33,25 +33,15 @@ impl Image {
     #[must_use]
     pub fn overlay(lab: &Lab, kind: &str, mib: u64, prepare: &str) -> Option<Overlay> {
         let disk = Image::mount(lab, kind, mib, "disk")?;
-        for layer in ["lower", "upper", "work"] {
-            std::fs::create_dir(disk.point.join(layer)).expect("making a layer");
-        }
+        make_layers(&disk.point, &["lower", "upper", "work"]);
         let _ = Invocation::shell(format!("set -e; {prepare}"))
             .dir(disk.point.join("lower"))
             .run()
             .expect(0);
         let point = lab.dir().join("overlay");
         std::fs::create_dir_all(&point).expect("making a mount point");
-        let at = disk.point.display();
-        let options = format!(
-            "lowerdir={at}/lower,upperdir={at}/upper,workdir={at}/work,redirect_dir=off,index=off,xino=off"
-        );
-        let done = Invocation::new("mount")
-            .args(["-t", "overlay", "-o", &options, "overlay"])
-            .arg(&point)
-            .run();
-        let top = Image { point };
-        (done.code() == 0).then_some(Overlay { top, _disk: disk })
+        let overlay = Overlay { top: Image { point }, disk };
+        overlay.attach().then_some(overlay)
     }
 
     /// The same, made with further options.
@@ -123,7 +113,58 @@ impl Image {
 pub struct Overlay {
     /// The overlay: it goes first.
     pub top: Image,
-    _disk: Image,
+    disk: Image,
+}
+
+impl Overlay {
+    fn attach(&self) -> bool {
+        let at = self.disk.point.display();
+        let options = format!(
+            "lowerdir={at}/lower,upperdir={at}/upper,workdir={at}/work,redirect_dir=off,index=off,xino=off"
+        );
+        let mut mount = Invocation::new("mount").args(["-t", "overlay", "-o", &options, "overlay"]);
+        mount = mount.arg(&self.top.point);
+        mount.run().code() == 0
+    }
+
+    /// Empties all layers.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn clear(&self) {
+        self.again(|disk| {
+            for layer in ["lower", "upper", "work"] {
+                std::fs::remove_dir_all(disk.join(layer)).expect("removing a layer");
+            }
+            make_layers(disk, &["lower", "upper", "work"]);
+        });
+    }
+
+    /// Makes what is in the upper layer the lower one, as an image is made of a container.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn sink(&self) {
+        self.again(|disk| {
+            for layer in ["lower", "work"] {
+                std::fs::remove_dir_all(disk.join(layer)).expect("removing a layer");
+            }
+            std::fs::rename(disk.join("upper"), disk.join("lower")).expect("renaming a layer");
+            make_layers(disk, &["upper", "work"]);
+        });
+    }
+
+    fn again(&self, change: impl FnOnce(&Path)) {
+        crate::lab::unmount_below(&self.top.point);
+        change(&self.disk.point);
+        assert!(self.attach(), "mounting the overlay again");
+    }
+}
+
+fn make_layers(disk: &Path, layers: &[&str]) {
+    for layer in layers {
+        std::fs::create_dir(disk.join(layer)).expect("making a layer");
+    }
 }
 
 impl Drop for Image {

@@ -27,9 +27,12 @@ const OVERLAYFS_SUPER_MAGIC: FsWord = 0x794c_7630;
 /// Whether what a transaction has seen is a file of an overlayfs.
 fn is_on_overlay(dir: BorrowedFd<'_>, seen: &Version) -> bool {
     // No file system with a device of its own is an overlayfs.
-    rustix::fs::major(seen.id.dev) == 0
-        && seen.kind() == FileKind::File
-        && rustix::fs::fstatfs(dir).is_ok_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC)
+    rustix::fs::major(seen.id.dev) == 0 && seen.kind() == FileKind::File && is_overlay(dir)
+}
+
+/// Whether a directory is on an overlayfs.
+pub(super) fn is_overlay(dir: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(dir).is_ok_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC)
 }
 
 /// Has a name of a file with several names, which is as a transaction has seen it, become a file of its own, if the kernel would do that with its first

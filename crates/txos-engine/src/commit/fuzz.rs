@@ -6,7 +6,7 @@ use super::roots::Roots;
 use crate::changeset::AttrChange;
 use crate::fuzzing::{Input, in_scratch, some_id};
 use crate::path::{LayerPath, StorePath};
-use crate::plan::{Does, Exchanged, Op, Plan, Staged, Write};
+use crate::plan::{Does, Exchanged, Op, Plan, Rebuilt, Staged, Write};
 use crate::store::LayerMeta;
 use crate::version::{Stamp, Version};
 
@@ -160,7 +160,7 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
         };
         let change = || attrs.clone().unwrap_or_default();
         let slot = || slot_of.clone();
-        let does = match kind % 10 {
+        let does = match kind % 11 {
             0 => Does::Install(staged()),
             1 => Does::Exchange { staged: staged(), outsiders: Exchanged::default(), other },
             2 => Does::Remove { slot: slot(), other },
@@ -170,6 +170,11 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
             6 => Does::Data(write()),
             7 => Does::Patch { write: write(), pages: Vec::new() },
             8 => Does::Attrs { change: change(), held: None, retained: None },
+            9 => Does::Rebuild(Rebuilt {
+                slot: slot(),
+                times: strip.iter().map(|s| (s.below.clone(), Stamp { sec: 7, nsec: 8 })).collect(),
+                inside: Vec::new(),
+            }),
             _ => Does::DirTime { change: change() },
         };
         let op = Op {

@@ -64,7 +64,10 @@ impl Sides {
                     sides.old.extend(base);
                     sides.new.extend(new);
                 }
-                Does::Remove { .. } | Does::MoveIn { .. } | Does::Link { .. } => {
+                Does::Remove { .. }
+                | Does::MoveIn { .. }
+                | Does::Link { .. }
+                | Does::Rebuild(_) => {
                     sides.old.extend(base);
                 }
                 Does::MoveOut { .. } => moved.extend(base),

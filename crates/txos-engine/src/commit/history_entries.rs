@@ -54,7 +54,7 @@ pub(super) fn entries_of(home: &Home, plan: &Plan) -> Result<Vec<Entry>> {
         match &op.does {
             Does::Install(_) | Does::Exchange { .. } | Does::Link { .. } => {}
             Does::Remove { .. } => source.new = None,
-            Does::MoveOut { .. } => continue,
+            Does::MoveOut { .. } | Does::Rebuild(_) => continue,
             Does::MoveIn { from, .. } => {
                 source.status = Some(Status::Renamed);
                 source.from = from.as_ref().map(|f| target(f));

@@ -253,6 +253,7 @@ fn groups(ops: &[Op]) -> Vec<usize> {
             | Does::MoveOut { .. }
             | Does::MoveIn { .. }
             | Does::Link { .. }
+            | Does::Rebuild(_)
             | in_place!() => None,
         };
         if let Some(from) = put.and_then(|put| removed.get(&put)) {

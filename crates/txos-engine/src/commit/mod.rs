@@ -36,6 +36,7 @@ mod partial;
 mod permissions;
 mod publish;
 mod reads_after_undo;
+mod rebuilt;
 mod record;
 mod recover;
 mod restore;
@@ -78,7 +79,7 @@ use crate::readset::validate::{OwnWrites, ValidationRules};
 use crate::realm::TxHandle;
 use crate::store::{Home, State, Transaction};
 use crate::sys_owner;
-use crate::version::Stamp;
+use crate::version::{Stamp, Version};
 use gate::Gate;
 use roots::{Roots, at_target};
 
@@ -383,7 +384,13 @@ fn prepare_and_execute(
     let merged = stage::stage(tx, plan, &roots, reads, options.merge_append)?;
     context.progress.phase(Phase::Validating, None);
     let validate = |published: &OwnWrites| validate(reads, options, published);
-    first_validation(tx, plan, reads, options)?;
+    // What they hold is read before it is validated that nobody has changed it.
+    let rebuilds = rebuilt::find(plan, &roots)?;
+    if let Err(error) = first_validation(tx, plan, reads, options) {
+        rebuilt::discard(&rebuilds, &roots);
+        return Err(error);
+    }
+    rebuilt::put_first(plan, rebuilds);
     if !plan.ops.is_empty() {
         let again = |plan: &Plan| validate(&published_by(plan));
         let commit_stamp = execute(home, journal, plan, &roots, context, &again)?;
@@ -550,6 +557,7 @@ fn separate(plan: &mut Plan, roots: &Roots) -> Result<()> {
         };
         let concerned: Vec<bool> =
             plan.ops.iter().map(|op| op.layer == layer && is_of(op)).collect();
+        moved_on_inside(plan, layer, &path, (before, after));
         for (op, _) in plan.ops.iter_mut().zip(&concerned).filter(|(_, concerned)| **concerned) {
             if op.before == path && op.base == Some(before) {
                 op.base = Some(after);
@@ -560,6 +568,17 @@ fn separate(plan: &mut Plan, roots: &Roots) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Tells the rebuild of a directory that what was found at a path in it has another version by now.
+fn moved_on_inside(plan: &mut Plan, layer: u16, path: &[u8], (before, after): (Version, Version)) {
+    for op in plan.ops.iter_mut().filter(|op| op.layer == layer) {
+        let Does::Rebuild(rebuilt) = &mut op.does else { continue };
+        let inside = rebuilt.inside.iter_mut().filter(|one| one.version == before);
+        inside
+            .filter(|one| path::layer::child(&op.target, &one.below) == *path)
+            .for_each(|one| one.version = after);
+    }
 }
 
 /// Where an object is before the plan begins that has a name in the course of it: where that was moved from, or what it was made a name of.
@@ -601,6 +620,14 @@ fn open_in_place(plan: &mut Plan, roots: &Roots) -> Result<publish::Opened> {
         opened.insert(index, fd);
     }
     for (before, after) in touched {
+        let rebuilt = plan.ops.iter_mut().filter_map(|op| match &mut op.does {
+            Does::Rebuild(rebuilt) => Some(&mut rebuilt.inside),
+            _ => None,
+        });
+        if before.same_but_ctime(&after) && before.nlink == after.nlink {
+            let inside = rebuilt.flatten().filter(|one| one.version == before);
+            inside.for_each(|one| one.version = after);
+        }
         let bases = plan.ops.iter_mut().filter_map(|op| op.base.as_mut());
         // What anybody else has changed is a conflict.
         if before.same_but_ctime(&after) && before.nlink == after.nlink {
@@ -623,7 +650,7 @@ fn close_gate(plan: &Plan, roots: &Roots) -> Result<Option<Gate>> {
     let Some(gate) = Gate::new(plan) else { return Ok(None) };
     let ours = publish::written_by_us(plan);
     for op in objects {
-        let gated = |v: &Option<crate::version::Version>| {
+        let gated = |v: &Option<Version>| {
             v.map(|v| v.kind()).filter(|k| matches!(k, FileKind::File | FileKind::Dir))
         };
         if let (Some(kind), Ok(end)) = (gated(&op.base), roots.before(op)) {
@@ -673,12 +700,16 @@ fn published_by(plan: &Plan) -> OwnWrites {
     let mut published = OwnWrites::default();
     let entry = |places: &Places, layer, path: &[u8]| places.entry(&plan.path_of(layer, path));
     for op in &plan.ops {
-        let linked = |v: &crate::version::Version| v.nlink > 1 && v.kind() != FileKind::Dir;
+        let linked = |v: &Version| v.nlink > 1 && v.kind() != FileKind::Dir;
         published.inodes.extend(op.base.filter(linked).map(|v| v.id));
         let target = entry(&places, op.layer, &op.target);
         if let Does::Link { other, .. } = &op.does {
             published.inodes.extend(op.new.map(|v| v.id));
             published.verified.insert(entry(&places, op.layer, other));
+        }
+        if let Does::Rebuild(rebuilt) = &op.does {
+            let inside = rebuilt.inside.iter();
+            published.verified.extend(inside.map(|one| path::join(&target, &one.below)));
         }
         if !op.is_dir_time() {
             // What is changed in place was observed where it was at the beginning.

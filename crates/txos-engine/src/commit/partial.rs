@@ -731,7 +731,11 @@ fn move_one(
         }
         // A revert puts it there: not back into the pending transaction, which may be gone by then.
         Does::Install(staged) => staged.slot = to.into(),
-        Does::MoveOut { .. } | Does::MoveIn { .. } | Does::Link { .. } | Does::DirTime { .. } => {}
+        Does::MoveOut { .. }
+        | Does::MoveIn { .. }
+        | Does::Link { .. }
+        | Does::Rebuild(_)
+        | Does::DirTime { .. } => {}
     }
     Ok(())
 }

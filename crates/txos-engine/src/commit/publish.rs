@@ -80,11 +80,12 @@ pub(super) fn publish(
     progress: &dyn super::Progress,
 ) -> Result<()> {
     let (ours, mut touched) = (written_by_us(plan), Touched::new());
-    let tight = tighten(plan, roots, &reached.tightened)?;
+    rebuild(plan, roots, reached, &mut touched)?;
+    let tight = tighten(plan, roots, &reached.tightened, &touched)?;
     touched.extend(tight.ids());
     let (placed, times) = (placed_dirs(plan), kept_times(plan, roots));
     let mut changed = ChangedByUs::new(plan);
-    for (index, op) in plan.ops.iter().enumerate() {
+    for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| !op.is_rebuild()) {
         let at = Instant {
             base: op.base.map(|base| changed.now(op, tight.now(&base))),
             opened: opened.get(&index),
@@ -111,6 +112,17 @@ pub(super) fn publish(
         }
     }
     loosen(plan, roots)
+}
+
+/// Rebuilds the directories that can't be renamed: the rest of the plan is about the new ones.
+fn rebuild(plan: &Plan, roots: &Roots, reached: &Reached, touched: &mut Touched) -> Result<()> {
+    for (index, op) in plan.ops.iter().enumerate() {
+        let Does::Rebuild(rebuilt) = &op.does else { break };
+        let at = Instant { base: op.base, opened: None, touched, keeps_times: true, time: None };
+        apply(plan, roots, op, &at, &|| reached.ops.set(index + 1))?;
+        touched.extend(rebuilt.inside.iter().map(|one| one.version.id));
+    }
+    Ok(())
 }
 
 impl Reached {
@@ -148,7 +160,12 @@ impl ChangedByUs {
 }
 
 /// Gives every inode whose permissions change those that everybody has both before and after.
-fn tighten(plan: &Plan, roots: &Roots, reached: &Cell<usize>) -> Result<Tightened> {
+fn tighten(
+    plan: &Plan,
+    roots: &Roots,
+    reached: &Cell<usize>,
+    touched: &Touched,
+) -> Result<Tightened> {
     let mut tight = Tightened::default();
     if permissions::is_alone(plan) {
         return Ok(tight);
@@ -169,7 +186,8 @@ fn tighten(plan: &Plan, roots: &Roots, reached: &Cell<usize>) -> Result<Tightene
         // Another of its names may have been seen to already.
         let base = tight.now(&base);
         let now = end.look().map_err(|e| at_target(plan, op, "looking at", e))?;
-        let known = if tight.has(base.id) { Touched::from([base.id]) } else { Touched::new() };
+        let is_known = tight.has(base.id) || touched.contains(&base.id);
+        let known = if is_known { Touched::from([base.id]) } else { Touched::new() };
         check(plan, op, &base, now, &known)?;
         reached.set(index + 1);
         match passage.tighten(&end).map_err(|e| at_target(plan, op, "changing", e))? {
@@ -240,7 +258,7 @@ pub(super) fn being_written(plan: &Plan, op: &Op) -> Error {
 /// The ctime of an inode with several links moves when another operation renames another link.
 /// And so does that of an inode that this plan has itself moved already, or changed in place. The times
 /// of a FIFO are those of what passes through it.
-fn unchanged(before: &Version, now: &Version, touched: &Touched) -> bool {
+pub(super) fn unchanged(before: &Version, now: &Version, touched: &Touched) -> bool {
     if before.kind() == FileKind::Dir {
         before.same_owner_and_mode(now)
     } else if before.nlink > 1 || before.is_passage() || touched.contains(&before.id) {
@@ -251,7 +269,7 @@ fn unchanged(before: &Version, now: &Version, touched: &Touched) -> bool {
 }
 
 /// Whether what came out of the tree is what went in: a rename changes ctime and nothing else.
-fn came_out_whole(before: &Version, now: &Version) -> bool {
+pub(super) fn came_out_whole(before: &Version, now: &Version) -> bool {
     if before.kind() == FileKind::Dir {
         before.same_owner_and_mode(now)
     } else {
@@ -346,6 +364,10 @@ impl Step<'_> {
             }
             Does::Data(write) => self.write(write),
             Does::Patch { write, .. } => self.patch(write),
+            Does::Rebuild(rebuilt) => {
+                let ends = (self.target, &self.slot()?);
+                super::rebuilt::carry_out(self.plan, self.op, rebuilt, ends, self.at.touched)
+            }
             Does::Attrs { .. } | Does::DirTime { .. } => self.change_attrs(),
         }
     }
@@ -466,7 +488,7 @@ impl Step<'_> {
 /// of its own says so.
 fn leaves_times(op: &Op) -> bool {
     match op.does {
-        Does::MoveOut { .. } | Does::MoveIn { .. } => true,
+        Does::MoveOut { .. } | Does::MoveIn { .. } | Does::Rebuild(_) => true,
         Does::Exchange { .. } => !op.shown,
         Does::Install(_) | Does::Remove { .. } | Does::Link { .. } | in_place!() => false,
     }
@@ -667,13 +689,17 @@ fn restore_dir_times(plan: &Plan, roots: &Roots, done: usize) -> Result<()> {
         .map(|op| (op.layer, crate::path::layer::split(&op.before).0))
         .collect();
     for op in &plan.ops {
-        let Some(base) = op.base.filter(|v| v.kind() == FileKind::Dir) else { continue };
+        let is_dir = |v: &Version| v.kind() == FileKind::Dir;
+        // Of one that was rebuilt, the new one stays.
+        let base = if op.is_rebuild() { op.new } else { op.base };
+        let Some(base) = base.filter(is_dir) else { continue };
         let old = match &op.does {
             Does::DirTime { change } | Does::Attrs { change, .. } => change.mtime.map(|m| m.0),
             Does::Remove { .. }
             | Does::MoveOut { .. }
             | Does::Exchange { .. }
-            | Does::MoveIn { .. } => {
+            | Does::MoveIn { .. }
+            | Does::Rebuild(_) => {
                 parents.contains(&(op.layer, &op.before[..])).then_some(base.mtime)
             }
             Does::Install(_) | Does::Link { .. } | Does::Data(_) | Does::Patch { .. } => None,
@@ -718,7 +744,9 @@ pub(super) fn is_done(plan: &Plan, roots: &Roots, op: &Op) -> Result<bool> {
     let slot = seen(slot.as_ref()).map_err(look)?;
     let is = |v: &Option<Version>, id: &Option<Version>| matches!((v, id), (Some(a), Some(b)) if a.id == b.id);
     Ok(match op.does {
-        Does::Install(_) | Does::Exchange { .. } | Does::MoveIn { .. } => is(&target, &op.new),
+        Does::Install(_) | Does::Exchange { .. } | Does::MoveIn { .. } | Does::Rebuild(_) => {
+            is(&target, &op.new)
+        }
         Does::Remove { .. } | Does::MoveOut { .. } => is(&slot, &op.base),
         // Changes in place, and further names, are not looked for.
         Does::Link { .. } | in_place!() => false,
@@ -881,6 +909,10 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
             } else if is(&at_slot, &op.new) {
                 unlink(slot).map_err(|e| io("undoing", e))?;
             }
+        }
+        Does::Rebuild(rebuilt) => {
+            let (Some(target), Some(slot)) = (&target, &slot) else { return Ok(()) };
+            super::rebuilt::undo(plan, roots, op, rebuilt, (target, slot), notes)?;
         }
         Does::Data(write) => {
             undo_data(plan, roots, op, write, at_target.zip(target.as_ref()), notes)?;

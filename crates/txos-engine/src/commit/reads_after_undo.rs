@@ -57,7 +57,8 @@ impl Touched {
 pub(super) fn update_pending(home: &Home, plan: &Plan, roots: &Roots, touched: &Touched) {
     let mut versions: Vec<(Version, Version)> = Vec::new();
     for op in touched.0.iter().filter_map(|&index| plan.ops.get(index)) {
-        let Some(base) = op.base else { continue };
+        versions.extend(super::rebuilt::left(roots, op));
+        let Some(base) = op.base.filter(|_| !op.is_rebuild()) else { continue };
         // Waited out: a stamp that could stand for two changes would hide the second.
         let look = |end: EntryRef| observe(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW);
         if let Ok((now, false)) = roots.before(op).and_then(look)

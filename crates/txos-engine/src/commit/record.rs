@@ -33,6 +33,7 @@ pub(super) fn finish(
     commit_stamp: Option<Stamp>,
     tx: Option<&mut Transaction>,
 ) -> Result<()> {
+    super::rebuilt::forget(plan);
     // Recovery has no one who waits; then the record is flushed before the journal forgets it.
     let recovers = tx.is_none();
     let mut loaded;

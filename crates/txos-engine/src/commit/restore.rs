@@ -226,7 +226,7 @@ fn state(steps: &[Step], stamp: Stamp, wanted: &Wanted, path: &[u8]) -> Result<F
                 changed.push((**change).clone());
                 continue;
             }
-            Does::DirTime { .. } => continue,
+            Does::DirTime { .. } | Does::Rebuild(_) => continue,
             Does::Patch { .. } => {
                 return Err(not_known(
                     path,

@@ -115,7 +115,7 @@ fn retains(op: &Op) -> bool {
         // What is not shown is the shell of a directory that was moved.
         Does::Exchange { .. } => op.shown || !is_dir,
         Does::MoveIn { .. } | Does::Link { .. } => op.base.is_some() && !is_dir,
-        Does::Install(_) | Does::MoveOut { .. } | in_place!() => false,
+        Does::Install(_) | Does::MoveOut { .. } | Does::Rebuild(_) | in_place!() => false,
     }
 }
 

@@ -695,6 +695,8 @@ impl Backwards {
             Does::DirTime { change } => {
                 set_back(done, Does::DirTime { change: Box::new(change.reversed()) })
             }
+            // No record of a commit has one.
+            Does::Rebuild(_) => return Err(at_target(plan, op, "undoing", Errno::INVAL)),
         };
         Ok(turned)
     }

@@ -251,8 +251,19 @@ impl Roots {
 
     /// Moves what is in a slot to a place where nothing deletes it, and says where.
     pub fn rescue(&self, op: &Op, id: crate::TxId) -> std::result::Result<Vec<u8>, Errno> {
-        let (dir, base) = self.rescue_dir(op.layer, split(&op.target).1)?;
-        let from = self.slot(op)?;
+        let name = split(&op.target).1;
+        self.rescue_entry(op.layer, id, &self.slot(op)?, name)
+    }
+
+    /// Moves what is at a place of a store to where nothing deletes it, with `name` in its new name, and says where.
+    pub fn rescue_entry(
+        &self,
+        layer: u16,
+        id: crate::TxId,
+        from: &EntryRef,
+        name: &[u8],
+    ) -> std::result::Result<Vec<u8>, Errno> {
+        let (dir, base) = self.rescue_dir(layer, name)?;
         for n in 0..10_000 {
             let name = [format!("{id}-{n}-").as_bytes(), &base].concat();
             match sys::rename(

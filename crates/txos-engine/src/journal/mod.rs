@@ -34,9 +34,9 @@ use crate::version::Stamp;
 
 /// First bytes of a journal.
 const MAGIC: &[u8; 8] = b"TXOSJRNL";
-/// Format of the journal. Format 1 knew no Patch, format 2 no HELD; what is of them is read, and made this
+/// Format of the journal. Format 1 knew no Patch, format 2 no HELD, format 3 no Rebuild; what is of them is read, and made this
 /// one when idle.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Where the first frame is.
 const FRAMES_AT: u64 = 512;
 /// Bytes reserved when a journal is made, so that an ordinary commit allocates nothing.

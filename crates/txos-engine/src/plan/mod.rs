@@ -6,7 +6,7 @@
 //!   identities at its two ends whether it was done.
 //! - Slots (places in a store) are named relative to the store, targets relative to the layer; no
 //!   plan holds a path that leads out of either.
-//! - Order: what is moved goes out, deepest first; what is moved and what is new comes in, parents first;
+//! - Order: directories that can't be renamed are rebuilt (the commit finds them); what is moved goes out, deepest first; what is moved and what is new comes in, parents first;
 //!   removals; then what is done in place; links; what is done in place to objects that the plan has
 //!   taken away by then ([`Held`]); directory times last. New things appear before removals, so that
 //!   whoever sees a removal sees the rest.
@@ -17,7 +17,9 @@ mod wire;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-pub(crate) use op::{Does, Exchanged, Held, Op, Staged, Write, in_place, on_names};
+pub(crate) use op::{
+    Does, Exchanged, Held, Inside, Op, Rebuilt, Staged, Write, in_place, on_names,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -347,7 +349,7 @@ impl Plan {
                     places.link(&other, &target);
                 }
             }
-            Does::Data(_) | Does::Patch { .. } | Does::Attrs { .. } | Does::DirTime { .. } => {}
+            Does::Rebuild(_) | in_place!() => {}
         }
     }
 
@@ -407,6 +409,7 @@ impl Plan {
                         Does::Install(staged) | Does::Exchange { staged, .. } => {
                             staged.strip.iter().all(|s| inside(&s.below))
                         }
+                        Does::Rebuild(rebuilt) => rebuilt.times.iter().all(|(at, _)| inside(at)),
                         Does::Remove { .. }
                         | Does::MoveOut { .. }
                         | Does::MoveIn { .. }
@@ -498,7 +501,9 @@ pub(crate) fn parse(bytes: &[u8], id: TxId, path: &std::path::Path) -> Result<Pl
     let (version, body) =
         codec::open(bytes, FILE_MAGIC, "the plan of a commit", known).map_err(|p| bad(&p))?;
     match Plan::from_bytes(body, version) {
-        Some(mut plan) if plan.is_sound() && plan.id == id => {
+        Some(mut plan)
+            if plan.is_sound() && plan.id == id && !plan.ops.iter().any(Op::is_rebuild) =>
+        {
             plan.renumber();
             Ok(plan)
         }

@@ -7,7 +7,7 @@
 //! retaining and the history. What it does not ask for:
 //!
 //! - the record (`wire.rs`: `Kind`, and its bytes in the test), `docs/journal-format.md`, and the versions of the
-//!   journal and of stored plans;
+//!   journal and, if a finished commit can have it, of stored plans;
 //! - the phase of the publish in which it is carried out (`commit::publish`), and its place in a revert's order
 //!   (`commit::revert`);
 //! - what it locks (`commit::acquire`: without a row of its own, the strongest);
@@ -16,7 +16,7 @@
 use crate::changeset::{AttrChange, Strip};
 use crate::object::FileKind;
 use crate::path::{LayerPath, StorePath};
-use crate::version::Version;
+use crate::version::{Stamp, Version};
 
 /// One operation: what it does, where, and what it finds there and leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +111,9 @@ pub(crate) enum Does {
         /// The time.
         change: Box<AttrChange>,
     },
+    /// The directory at target becomes one that can be renamed: that in the slot takes its place, with all that
+    /// is in it.
+    Rebuild(Rebuilt),
 }
 
 /// The kinds of [`Does`] that change names: a pattern, for matches that leave none out.
@@ -122,6 +125,7 @@ macro_rules! on_names {
             | Does::MoveOut { .. }
             | Does::MoveIn { .. }
             | Does::Link { .. }
+            | Does::Rebuild(_)
     };
 }
 
@@ -143,6 +147,28 @@ pub(crate) struct Staged {
     pub strip: Vec<Strip>,
     /// Of a new directory: every directory below it, relative to it. Not stored: for the gate.
     pub dirs: Vec<Vec<u8>>,
+}
+
+/// A directory that is made anew, as the kernel refuses to rename it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rebuilt {
+    /// Where the new one is made.
+    pub slot: StorePath,
+    /// The times of the directories in it that are made anew as well, by their paths in it.
+    pub times: Vec<(Vec<u8>, Stamp)>,
+    /// What is in it, inner ones first. Not stored: only carrying it out and validating need it.
+    pub inside: Vec<Inside>,
+}
+
+/// What is in a directory that is made anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    /// Where, relative to the directory.
+    pub below: Vec<u8>,
+    /// What it was when it was found.
+    pub version: Version,
+    /// A directory that is made anew itself; else it is moved.
+    pub anew: bool,
 }
 
 /// What is written into an inode that stays.
@@ -199,6 +225,7 @@ impl Op {
                 base && !write.slot.is_empty() && !write.undo_copy.is_empty()
             }
             Does::Attrs { .. } | Does::DirTime { .. } => true,
+            Does::Rebuild(rebuilt) => base && new && !rebuilt.slot.is_empty(),
         }
     }
 
@@ -213,6 +240,7 @@ impl Op {
             Does::Data(write) | Does::Patch { write, .. } => &write.slot,
             Does::Attrs { retained, .. } => retained.as_deref().unwrap_or_default(),
             Does::DirTime { .. } => &[],
+            Does::Rebuild(rebuilt) => &rebuilt.slot,
         }
     }
 
@@ -246,7 +274,11 @@ impl Op {
         match &self.does {
             Does::Link { other, .. } => Some(other),
             Does::Exchange { other, .. } | Does::Remove { other, .. } => other.as_deref(),
-            Does::Install(_) | Does::MoveOut { .. } | Does::MoveIn { .. } | in_place!() => None,
+            Does::Install(_)
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Rebuild(_)
+            | in_place!() => None,
         }
     }
 
@@ -303,6 +335,11 @@ impl Op {
     pub fn keeps_dir_time(&self) -> bool {
         let Does::DirTime { change } = &self.does else { return false };
         !self.shown && change.mtime.is_some_and(|(old, new)| old == new)
+    }
+
+    /// Whether it rebuilds a directory.
+    pub fn is_rebuild(&self) -> bool {
+        matches!(self.does, Does::Rebuild(_))
     }
 
     /// Whether it exchanges.

@@ -8,13 +8,13 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::op::{Does, Exchanged, Op, Staged, Write, in_place};
+use super::op::{Does, Exchanged, Op, Rebuilt, Staged, Write, in_place};
 use crate::changeset::{AttrChange, Strip};
 use crate::path::{LayerPath, StorePath};
-use crate::version::Version;
+use crate::version::{Stamp, Version};
 
 /// Which operation it is. The number in a record is the place here: a new kind goes to the end, and raises
-/// the versions of the journal and of stored plans.
+/// the versions of the journal and, if a finished commit can have it, of stored plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     Install,
@@ -27,6 +27,7 @@ enum Kind {
     Attrs,
     DirTime,
     Patch,
+    Rebuild,
 }
 
 /// One operation.
@@ -52,13 +53,16 @@ struct Record<'a> {
 
 impl Serialize for Op {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let strip: &[Strip] = match &self.does {
-            Does::Install(staged) | Does::Exchange { staged, .. } => &staged.strip,
+        let strip = match &self.does {
+            Does::Install(staged) | Does::Exchange { staged, .. } => {
+                Cow::Borrowed(&staged.strip[..])
+            }
+            Does::Rebuild(rebuilt) => rebuilt.times.iter().map(strip_of_time).collect(),
             Does::Remove { .. }
             | Does::MoveOut { .. }
             | Does::MoveIn { .. }
             | Does::Link { .. }
-            | in_place!() => &[],
+            | in_place!() => Cow::Borrowed(&[][..]),
         };
         let record = Record {
             layer: self.layer,
@@ -73,6 +77,7 @@ impl Serialize for Op {
                 Does::Attrs { .. } => Kind::Attrs,
                 Does::DirTime { .. } => Kind::DirTime,
                 Does::Patch { .. } => Kind::Patch,
+                Does::Rebuild(_) => Kind::Rebuild,
             },
             target: Cow::Borrowed(&self.target),
             before: Cow::Borrowed(&self.before),
@@ -82,7 +87,7 @@ impl Serialize for Op {
             from: self.other().or(self.moved_from()).map(Cow::Borrowed),
             base: self.base,
             new: self.new,
-            strip: Cow::Borrowed(strip),
+            strip,
             attrs: self.attrs().map(Cow::Borrowed),
             shown: self.shown,
             below: self.below,
@@ -106,7 +111,7 @@ impl Record<'_> {
         let attrs = self.attrs.map(|attrs| Box::new(attrs.into_owned()));
         let undo_copy = StorePath::from(self.undo_copy.into_owned());
         let from = self.from.map(|from| LayerPath::from(from.into_owned()));
-        let staged = |slot| Staged { slot, strip: self.strip.into_owned(), dirs: Vec::new() };
+        let staged = |slot| Staged { slot, strip: self.strip.to_vec(), dirs: Vec::new() };
         let does = match self.kind {
             Kind::Install => Does::Install(staged(slot)),
             Kind::Exchange => Does::Exchange {
@@ -129,6 +134,11 @@ impl Record<'_> {
                 retained: Some(slot).filter(|slot| !slot.is_empty()),
             },
             Kind::DirTime => Does::DirTime { change: attrs? },
+            Kind::Rebuild => Does::Rebuild(Rebuilt {
+                slot,
+                times: self.strip.iter().map(time_of_strip).collect::<Option<_>>()?,
+                inside: Vec::new(),
+            }),
         };
         let op = Op {
             layer: self.layer,
@@ -144,6 +154,23 @@ impl Record<'_> {
         };
         op.is_complete().then_some(op)
     }
+}
+
+/// The name under which a record has the time of a directory.
+const TIME: &[u8] = b"mtime";
+
+/// A directory's time as a record has it: seconds and nanoseconds, little-endian.
+fn strip_of_time((below, time): &(Vec<u8>, Stamp)) -> Strip {
+    let value = [&time.sec.to_le_bytes()[..], &time.nsec.to_le_bytes()].concat();
+    Strip { below: below.clone(), name: TIME.to_vec(), value }
+}
+
+/// The same, read; `None` if it is none.
+fn time_of_strip(strip: &Strip) -> Option<(Vec<u8>, Stamp)> {
+    let (sec, nsec) = strip.value.split_first_chunk().filter(|_| strip.name == TIME)?;
+    let time =
+        Stamp { sec: i64::from_le_bytes(*sec), nsec: u32::from_le_bytes(*nsec.first_chunk()?) };
+    Some((strip.below.clone(), time))
 }
 
 #[cfg(test)]
@@ -193,6 +220,8 @@ mod tests {
             other: other.clone(),
         };
         let retained = Some(slot());
+        let times = vec![(b"x".to_vec(), Stamp { sec: 3, nsec: 4 })];
+        let rebuilt = Rebuilt { slot: slot(), times, inside: Vec::new() };
         vec![
             (0, op(Does::Install(staged())), "strip"),
             (1, op(exchange), "strip from"),
@@ -204,6 +233,7 @@ mod tests {
             (7, op(Does::Attrs { change: change(), held: None, retained }), "attrs"),
             (8, op(Does::DirTime { change: change() }), "no-slot attrs"),
             (9, op(Does::Patch { write: write(), pages: Vec::new() }), "undo attrs"),
+            (10, op(Does::Rebuild(rebuilt)), "time"),
         ]
     }
 
@@ -220,7 +250,12 @@ mod tests {
             bytes.push(1);
             bytes.extend(version(ino));
         }
-        bytes.extend(if has("strip") { &[1, 1, b'x', 1, b'n', 1, b'v'][..] } else { &[0] });
+        let time = [&[1, 1, b'x', 5][..], b"mtime", &[12, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0]];
+        bytes.extend(match (has("strip"), has("time")) {
+            (true, _) => vec![1, 1, b'x', 1, b'n', 1, b'v'],
+            (_, true) => time.concat(),
+            _ => vec![0],
+        });
         // mode, and neither owner nor time nor extended attributes
         bytes.extend(if has("attrs") { &[1, 1, 1, 2, 0, 0, 0][..] } else { &[0] });
         // shown; 300; no version of our own
@@ -254,6 +289,7 @@ mod tests {
         let (_, move_out, _) = all().swap_remove(3);
         let more = by_hand(3, "strip from undo attrs");
         assert_eq!(postcard::from_bytes::<Op>(&more).unwrap(), move_out);
-        assert!(postcard::from_bytes::<Op>(&by_hand(10, "from")).is_err());
+        assert!(postcard::from_bytes::<Op>(&by_hand(10, "strip")).is_err(), "that is no time");
+        assert!(postcard::from_bytes::<Op>(&by_hand(11, "from")).is_err());
     }
 }

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use txos_testkit::fault::EVERYTHING;
 use txos_testkit::fault_matrix::{Budget, Case, Matrix, nothing_more};
+use txos_testkit::image::Image;
 use txos_testkit::random::{self, Random};
 use txos_testkit::tree::Tolerance;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, Tree, skip};
+use txos_testkit::{Invocation, Lab, Tree, require_some, skip};
 
 const PREPARE: &str = EVERYTHING.prepare;
 const CHANGE: &str = EVERYTHING.change;
@@ -153,6 +154,77 @@ fn run_in_the_librarys_view_with_signals_that_are_held() {
         listener.signal(Signal::TERM);
         let _ = listener.wait().expect(0);
     }
+}
+
+/// Directories of an image that are removed, moved and replaced, with what is in them.
+const PREPARE_IMAGE: &str = "mkdir -p gone/e/deep moved/in/deep replaced/x; echo x > gone/e/x; echo y > gone/y; ln -s y gone/link; mkfifo gone/e/fifo; \
+    echo f > moved/in/f; echo g > moved/g; echo z > replaced/x/z; chmod 2750 gone/e moved/in; setfattr -n user.k -v v gone/e moved/in; \
+    find . -depth -exec touch -h -d @1000000000 {} +";
+const CHANGE_IMAGE: &str = "rm -r gone; mv moved other; chmod 700 other/in; echo more >> other/in/f; rm other/g; rm -r replaced; mkdir replaced; \
+    echo new > replaced/new";
+
+/// What is there before is in the lower layer of an overlay, as in a container: the kernel refuses to rename its directories.
+fn of_an_image(run: impl Fn(&Lab, &dyn Fn(&Lab))) {
+    let lab = Lab::in_memory();
+    let overlay =
+        require_some!(Image::overlay(&lab, "ext4", 200, ":"), "no overlay can be mounted here");
+    run(&lab.at(&overlay.top.point), &|place| {
+        let _ = place.native(PREPARE_IMAGE);
+        overlay.sink();
+    });
+}
+
+fn in_the_librarys_view(place: &Lab) -> Invocation {
+    place.script(&["--view", "library"], CHANGE_IMAGE)
+}
+
+#[test]
+fn directories_of_an_image() {
+    of_an_image(|lab, prepare| {
+        let case = |name| Case {
+            name,
+            prepare,
+            operation: &in_the_librarys_view,
+            native: Some((PREPARE_IMAGE, CHANGE_IMAGE)),
+            half: false,
+            dead: false,
+            refusals: &REFUSALS_OF_THE_COMMAND,
+            afterwards: &nothing_more,
+        };
+        Matrix::new(lab, case("image")).sweep(budget(36));
+        Matrix::new(lab, case("image undo")).sweep_after("EIO", budget(24));
+    });
+}
+
+#[test]
+fn recovery_of_directories_of_an_image() {
+    of_an_image(|lab, prepare| {
+        let sample = lab.nested("sample");
+        prepare(&sample);
+        let count = sample.dir().join("count");
+        let _ = in_the_librarys_view(&sample).env("TXOS_FAULT_COUNT", &count).run().expect(0);
+        let steps = txos_testkit::fault::steps_in(&count);
+        // Where directories are made anew, and where the rest is published.
+        let removed = steps.iter().position(|step| step == "unlink").unwrap() + 1;
+        let last = steps.iter().rposition(|step| step == "rename").unwrap() + 1;
+        for (name, at) in [("image early", removed), ("image late", (removed + last) / 2)] {
+            let case = Case {
+                name,
+                prepare: &|place| {
+                    prepare(place);
+                    let fault = format!("kill@{at}");
+                    let _ = in_the_librarys_view(place).env("TXOS_FAULT", fault).run();
+                },
+                operation: &|place| place.txos(["recover"]),
+                native: Some((PREPARE_IMAGE, CHANGE_IMAGE)),
+                half: true,
+                dead: true,
+                refusals: &REFUSALS,
+                afterwards: &nothing_more,
+            };
+            Matrix::new(lab, case).sweep(budget(10));
+        }
+    });
 }
 
 /// What a revert begins with.

@@ -248,6 +248,25 @@ fn random_trees_on_an_overlay() {
     }
 }
 
+/// The same, with all that is there in the lower layer, as what an image brings.
+#[test]
+fn random_trees_of_an_image() {
+    let field = Field::on("image");
+    require!(field.is_some(), "no overlay can be mounted here");
+    if let Some(field) = field {
+        let modes = [
+            Mode::Inside,
+            Mode::Aborted,
+            Mode::Loaded,
+            Mode::Child,
+            Mode::Alone,
+            Mode::KeptInside,
+            Mode::InPartsInside,
+        ];
+        tries(&field, &modes, 15);
+    }
+}
+
 #[test]
 fn random_trees_on_btrfs() {
     on("btrfs");

@@ -1,0 +1,506 @@
+//! Directories of an overlay's lower layers that a plan moves, replaces or takes away.
+//!
+//! Where the machine's own tree is an overlayfs, as in a container, the kernel refuses to rename a directory that is in a lower layer,
+//! unless the overlay has `redirect_dir=on`. So the plan begins with an operation that rebuilds it: a directory with the same attributes
+//! is made in the store, what is in the old one is moved there, the old one is removed, and the new one takes its place. Then it is a
+//! directory of the upper layer, and can be renamed. What the rest of the plan says of the old directory, and of those in it, it says of
+//! the new ones from here on.
+//!
+//! # What a crash leaves
+//!
+//! The old directory is removed by `rmdir(2)`, so only once all that was in it is in the new one. Hence three cases, and each can
+//! be told from the two ends alone:
+//!
+//! | at the target | in the slot | |
+//! |---|---|---|
+//! | the old one | the new one | what is in the new one is moved back, and so is each directory in it whose old one is gone |
+//! | nothing | the new one | the new one takes its place |
+//! | the new one | nothing | done: it stays, and nobody can tell the two apart but by their inode numbers |
+
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::fs::{AtFlags, FileType, RenameFlags};
+use rustix::io::Errno;
+
+use super::publish::{Touched, came_out_whole, unchanged};
+use super::roots::{EntryRef, Roots, at_target};
+use super::{copied_up, inplace};
+use crate::error::{Conflict, ConflictKind, Error, Result};
+use crate::object::{FileId, FileKind};
+use crate::path::layer::{child, is_at_or_below, split};
+use crate::path::{self, StorePath};
+use crate::plan::{Does, Inside, Op, Plan, Rebuilt};
+use crate::sys;
+use crate::sys_tree::OpenTree;
+use crate::version::{Stamp, Version, stat_at};
+
+/// A directory that is to be rebuilt, with the new one made in the store.
+pub(super) struct Rebuild {
+    op: Op,
+    /// The old directories, and their new ones.
+    dirs: Vec<(FileId, Version)>,
+}
+
+/// Finds the directories that the plan can't rename, and makes their new ones in the store. What they hold is what it is now: to be called
+/// before the read set is validated.
+///
+/// # Errors
+/// [`Error::Io`] if such a directory can't be read, or made anew with its attributes.
+pub(super) fn find(plan: &Plan, roots: &Roots) -> Result<Vec<Rebuild>> {
+    let mut candidates: Vec<&Op> = plan.ops.iter().filter(|op| takes_a_directory(op)).collect();
+    candidates.sort_by(|a, b| (a.layer, &a.before).cmp(&(b.layer, &b.before)));
+    let mut found: Vec<Rebuild> = Vec::new();
+    let mut probe: Option<Probe> = None;
+    for op in candidates {
+        let is_in =
+            |one: &Rebuild| one.op.layer == op.layer && is_at_or_below(&op.before, &one.op.before);
+        if found.iter().any(is_in) {
+            continue;
+        }
+        let end = match roots.before(op) {
+            // That is found when the read set is validated.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
+            end => end.map_err(|e| at_target(plan, op, "opening the directory of", e))?,
+        };
+        if !copied_up::is_overlay(end.dir.as_fd()) {
+            continue;
+        }
+        if probe.as_ref().is_none_or(|probe| probe.layer != op.layer) {
+            let new = Probe::new(plan, roots, op.layer);
+            probe = Some(new.map_err(|e| at_target(plan, op, "making room to move", e))?);
+        }
+        let Some(probe) = &probe else { continue };
+        let refused = probe.refuses(end.dir.as_fd(), &end.name);
+        if refused.map_err(|e| at_target(plan, op, "renaming", e))? {
+            let slot = place(plan, op.layer, &format!("rebuilt-{}", found.len()));
+            found.push(make(plan, roots, op, &end, slot, probe)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether an operation renames the directory that is at its target.
+fn takes_a_directory(op: &Op) -> bool {
+    let Some(base) = op.base.filter(|base| base.kind() == FileKind::Dir) else { return false };
+    // No file system with a device of its own is an overlayfs.
+    rustix::fs::major(base.id.dev) == 0 && !op.is_in_place() && op.held().is_none()
+}
+
+/// A place of the plan's transaction in a layer's store.
+fn place(plan: &Plan, layer: u16, name: &str) -> StorePath {
+    format!("tx/{}/l{layer}/old/{name}", plan.id).into_bytes().into()
+}
+
+/// A directory that is not empty, so that nothing is ever renamed to it.
+struct Probe {
+    layer: u16,
+    /// Where it is.
+    end: EntryRef,
+}
+
+impl Probe {
+    fn new(plan: &Plan, roots: &Roots, layer: u16) -> std::result::Result<Probe, Errno> {
+        let end = roots.new_slot_at(layer, &place(plan, layer, "occupied"))?;
+        let probe = Probe { layer, end };
+        make_dir(&probe.end)?;
+        let inner = sys::open_dir_beneath(probe.end.dir.as_fd(), &probe.end.name)?;
+        make_dir(&EntryRef { dir: Rc::new(inner), name: b"by".to_vec() })?;
+        Ok(probe)
+    }
+
+    /// Whether the kernel refuses to rename a directory, as it does on an overlay where it is in a lower layer. It looks at that before
+    /// it looks at what is in the way.
+    fn refuses(&self, dir: BorrowedFd<'_>, name: &[u8]) -> std::result::Result<bool, Errno> {
+        match sys::why_not_renamed(dir, name, self.end.dir.as_fd(), &self.end.name) {
+            Err(Errno::XDEV) => Ok(true),
+            // Gone: that is found when the read set is validated.
+            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::NOTDIR) => {
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // What stays goes with the transaction's other places.
+        let _ = remove_empty(&self.end);
+    }
+}
+
+fn make_dir(end: &EntryRef) -> std::result::Result<(), Errno> {
+    match sys::mkdir(end.dir.as_fd(), &end.name, 0o700) {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes the new directory, with all directories in it that have to be made anew.
+fn make(
+    plan: &Plan,
+    roots: &Roots,
+    of: &Op,
+    old: &EntryRef,
+    slot: StorePath,
+    probe: &Probe,
+) -> Result<Rebuild> {
+    let mut at = Vec::new();
+    let mut build = || -> std::result::Result<Rebuild, Errno> {
+        let end = roots.new_slot_at(of.layer, &slot)?;
+        // A commit that was killed here, or that others were faster than, has left it.
+        remove_empty(&end)?;
+        sys::mkdir(end.dir.as_fd(), &end.name, 0o700)?;
+        let from = OpenTree::new(sys::open_dir_beneath(old.dir.as_fd(), &old.name)?);
+        let to = OpenTree::new(sys::open_dir_beneath(end.dir.as_fd(), &end.name)?);
+        let base = stat_at(old.dir.as_fd(), &old.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let (mut inside, mut queue) = (Vec::new(), vec![Vec::new()]);
+        while let Some(dir) = queue.pop() {
+            at.clone_from(&dir);
+            let (here, there) = (from.dir(&dir)?, to.dir(&dir)?);
+            for (name, kind) in sys::names_in(here.as_fd())? {
+                let below = child(&dir, &name);
+                let version = stat_at(here.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let is_dir = kind == FileType::Directory;
+                let anew = is_dir && probe.refuses(here.as_fd(), &name)?;
+                if anew {
+                    sys::mkdir(there.as_fd(), &name, 0o700)?;
+                    queue.push(below.clone());
+                }
+                inside.push(Inside { below, version, anew });
+            }
+        }
+        // What is in a directory comes before it.
+        inside.reverse();
+        let mut dirs = Vec::new();
+        for one in inside.iter().filter(|one| one.anew) {
+            at.clone_from(&one.below);
+            let (dir, name) = split(&one.below);
+            let ends = [from.dir(dir)?, to.dir(dir)?];
+            let [old, new] = ends.map(|dir| EntryRef { dir, name: name.to_vec() });
+            dirs.push((one.version.id, made_like(&old, &new)?));
+        }
+        at.clear();
+        let new = made_like(old, &end)?;
+        dirs.push((base.id, new));
+        let anew = inside.iter().filter(|one| one.anew);
+        let times = anew.map(|one| (one.below.clone(), one.version.mtime)).collect();
+        let op = Op {
+            layer: of.layer,
+            target: of.before.clone(),
+            before: of.before.clone(),
+            after: of.before.clone(),
+            base: Some(base),
+            new: Some(new),
+            shown: false,
+            below: 0,
+            own_version: None,
+            does: Does::Rebuild(Rebuilt { slot: slot.clone(), times, inside }),
+        };
+        Ok(Rebuild { op, dirs })
+    };
+    build().map_err(|e| {
+        let path = beneath(plan.before_path(of), &at);
+        Error::io("making anew the overlay's lower directory", path::from_bytes(&path), e)
+    })
+}
+
+/// Gives a new directory the attributes of the old one. Gives its version.
+fn made_like(old: &EntryRef, new: &EntryRef) -> std::result::Result<Version, Errno> {
+    inplace::copy_attrs(old, new)?;
+    let looks =
+        [old, new].map(|end| stat_at(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW));
+    let [was, is] = looks;
+    let (was, is) = (was?, is?);
+    let owned = (was.uid, was.gid, was.mode, was.mtime) == (is.uid, is.gid, is.mode, is.mtime);
+    if owned { Ok(is) } else { Err(Errno::PERM) }
+}
+
+/// Puts the operations that rebuild before those that need it, and has these be about the new directories.
+pub(super) fn put_first(plan: &mut Plan, rebuilds: Vec<Rebuild>) {
+    let mut first = Vec::with_capacity(rebuilds.len() + plan.ops.len());
+    for Rebuild { op, dirs } in rebuilds {
+        for other in plan.ops.iter_mut().filter(|other| other.layer == op.layer) {
+            for version in [&mut other.base, &mut other.new].into_iter().flatten() {
+                if let Some((_, new)) = dirs.iter().find(|(old, _)| *old == version.id) {
+                    (version.id, version.nlink, version.size) = (new.id, new.nlink, new.size);
+                    version.ctime = new.ctime;
+                }
+            }
+        }
+        first.push(op);
+    }
+    if !first.is_empty() {
+        first.append(&mut plan.ops);
+        plan.ops = first;
+    }
+}
+
+/// Removes new directories that no plan was carried out with. What can't be removed goes with the transaction.
+pub(super) fn discard(rebuilds: &[Rebuild], roots: &Roots) {
+    for rebuild in rebuilds {
+        if let Ok(end) = roots.slot(&rebuild.op) {
+            let _ = remove_empty(&end);
+        }
+    }
+}
+
+/// Takes the operations that have rebuilt something out of a plan that is done: they have changed no name.
+pub(super) fn forget(plan: &mut Plan) {
+    plan.ops.retain(|op| !matches!(op.does, Does::Rebuild(_)));
+}
+
+/// A path in a directory; the directory itself for the empty one.
+fn beneath(top: Vec<u8>, below: &[u8]) -> Vec<u8> {
+    if below.is_empty() { top } else { child(&top, below) }
+}
+
+/// Removes directories that hold nothing but directories.
+fn remove_empty(top: &EntryRef) -> std::result::Result<(), Errno> {
+    let Some(now) = top.look()? else { return Ok(()) };
+    if now.kind() != FileKind::Dir {
+        return Err(Errno::NOTDIR);
+    }
+    let tree = OpenTree::new(sys::open_dir_beneath(top.dir.as_fd(), &top.name)?);
+    let (mut dirs, mut next) = (vec![Vec::new()], 0);
+    while let Some(dir) = dirs.get(next).cloned() {
+        for (name, kind) in sys::names_in(tree.dir(&dir)?.as_fd())? {
+            if kind != FileType::Directory {
+                return Err(Errno::NOTEMPTY);
+            }
+            dirs.push(child(&dir, &name));
+        }
+        next += 1;
+    }
+    for dir in dirs.iter().skip(1).rev() {
+        let (above, name) = split(dir);
+        sys::unlink(tree.dir(above)?.as_fd(), name, AtFlags::REMOVEDIR)?;
+    }
+    sys::unlink(top.dir.as_fd(), &top.name, AtFlags::REMOVEDIR)
+}
+
+/// What stands in the way of a rebuild.
+enum Stop {
+    /// Somebody was faster.
+    Conflict(ConflictKind, Option<Stamp>),
+    Failed(&'static str, Errno),
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> Stop {
+    move |e| match e {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Stop::Conflict(ConflictKind::Removed, None),
+        Errno::EXIST => Stop::Conflict(ConflictKind::CreatedMeanwhile, None),
+        Errno::NOTEMPTY => Stop::Conflict(ConflictKind::Names, None),
+        e => Stop::Failed(step, e),
+    }
+}
+
+/// Rebuilds a directory. `touched`: what the publish has moved or changed already.
+///
+/// # Errors
+/// [`Error::Conflict`] if what it holds is not as it was found; any [`Error::Io`]. The caller undoes.
+pub(super) fn carry_out(
+    plan: &Plan,
+    op: &Op,
+    rebuilt: &Rebuilt,
+    (target, slot): (&EntryRef, &EntryRef),
+    touched: &Touched,
+) -> Result<()> {
+    let mut at = &[][..];
+    let mut rebuild = || -> std::result::Result<(), Stop> {
+        let open = |end: &EntryRef| {
+            let opened = sys::open_dir_beneath(end.dir.as_fd(), &end.name);
+            opened.map(OpenTree::new).map_err(failed("opening"))
+        };
+        let (from, to) = (open(target)?, open(slot)?);
+        for one in &rebuilt.inside {
+            at = &one.below;
+            let (dir, name) = split(&one.below);
+            let dirs = [&from, &to].map(|tree| tree.dir(dir).map_err(failed("opening")));
+            let [from_dir, to_dir] = dirs;
+            let (from_dir, to_dir) = (from_dir?, to_dir?);
+            if one.anew {
+                from.forget_below(&one.below);
+                to.forget_below(&one.below);
+                sys::set_mtime(to_dir.as_fd(), name, one.version.mtime)
+                    .map_err(failed("keeping the time of"))?;
+                sys::unlink(from_dir.as_fd(), name, AtFlags::REMOVEDIR)
+                    .map_err(failed("removing"))?;
+                continue;
+            }
+            move_one(&from_dir, &to_dir, name, &one.version, touched)?;
+        }
+        at = &[];
+        drop((from, to));
+        let (Some(base), Some(_)) = (op.base, op.new) else { return Ok(()) };
+        sys::set_mtime(slot.dir.as_fd(), &slot.name, base.mtime)
+            .map_err(failed("keeping the time of"))?;
+        sys::unlink(target.dir.as_fd(), &target.name, AtFlags::REMOVEDIR)
+            .map_err(failed("removing"))?;
+        rename(slot, target).map_err(failed("renaming"))
+    };
+    rebuild().map_err(|stop| {
+        let path = path::from_bytes(&beneath(plan.target_path(op), at));
+        match stop {
+            Stop::Failed(step, e) => Error::io(step, path, e),
+            Stop::Conflict(what, when) => Error::Conflict(vec![Conflict { path, what, when }]),
+        }
+    })
+}
+
+/// Moves one object of the old directory to the new one, if it is as it was found.
+fn move_one(
+    from: &OwnedFd,
+    to: &OwnedFd,
+    name: &[u8],
+    found: &Version,
+    touched: &Touched,
+) -> std::result::Result<(), Stop> {
+    let look = |dir: &OwnedFd| {
+        stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("looking at"))
+    };
+    let now = look(from)?;
+    if !unchanged(found, &now, touched) {
+        let what = if found.id == now.id { ConflictKind::Changed } else { ConflictKind::Replaced };
+        return Err(Stop::Conflict(what, Some(now.ctime)));
+    }
+    // A name of several becomes a file of its own.
+    let separated = copied_up::separated(from.as_fd(), name, &now).ok().flatten();
+    let base = separated.unwrap_or(now);
+    sys::rename(from.as_fd(), name, to.as_fd(), name, RenameFlags::NOREPLACE)
+        .map_err(failed("renaming"))?;
+    let moved = look(to)?;
+    if came_out_whole(&base, &moved) {
+        Ok(())
+    } else {
+        Err(Stop::Conflict(ConflictKind::ChangedWhileReplaced, Some(moved.ctime)))
+    }
+}
+
+fn rename(from: &EntryRef, to: &EntryRef) -> std::result::Result<(), Errno> {
+    let flags = RenameFlags::NOREPLACE;
+    sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags)
+}
+
+/// Undoes as much of a rebuild as was done. Can be repeated.
+///
+/// # Errors
+/// [`Error::Io`] if something can't be moved back.
+pub(super) fn undo(
+    plan: &Plan,
+    roots: &Roots,
+    op: &Op,
+    rebuilt: &Rebuilt,
+    (target, slot): (&EntryRef, &EntryRef),
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let io = |e| at_target(plan, op, "undoing", e);
+    if slot.look().map_err(io)?.is_none() {
+        return Ok(());
+    }
+    let now = target.look().map_err(io)?;
+    if now.is_none() {
+        match rename(slot, target) {
+            Err(Errno::EXIST) => {}
+            back => return back.map_err(io),
+        }
+    }
+    let is_old = now.is_some_and(|now| op.base.is_some_and(|base| base.id == now.id));
+    if is_old {
+        let mut kept_aside = Vec::new();
+        move_back(roots, plan, op, rebuilt, (target, slot), &mut kept_aside).map_err(io)?;
+        notes.append(&mut kept_aside);
+        return remove_empty(slot).map_err(io);
+    }
+    if remove_empty(slot).is_ok() {
+        return Ok(());
+    }
+    let at = roots.rescue(op, plan.id).map_err(io)?;
+    notes.push(format!(
+        "{} was replaced by somebody else while it was being published; what was in it is {} in the store",
+        crate::show::quoted_bytes(&plan.target_path(op)),
+        crate::show::quoted_bytes(&at)
+    ));
+    Ok(())
+}
+
+/// Moves what is in the new directory back to the old one, and gives that its times.
+fn move_back(
+    roots: &Roots,
+    plan: &Plan,
+    op: &Op,
+    rebuilt: &Rebuilt,
+    (target, slot): (&EntryRef, &EntryRef),
+    notes: &mut Vec<String>,
+) -> std::result::Result<(), Errno> {
+    let open =
+        |end: &EntryRef| sys::open_dir_beneath(end.dir.as_fd(), &end.name).map(OpenTree::new);
+    let (old, new) = (open(target)?, open(slot)?);
+    let mut queue = vec![Vec::new()];
+    let mut walked = Vec::new();
+    while let Some(dir) = queue.pop() {
+        let (here, there) = (new.dir(&dir)?, old.dir(&dir)?);
+        for (name, kind) in sys::names_in(here.as_fd())? {
+            let below = child(&dir, &name);
+            let is_dir = |v: Version| v.kind() == FileKind::Dir;
+            let in_old = match stat_at(there.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => None,
+                looked => Some(looked?),
+            };
+            if kind == FileType::Directory && in_old.is_some_and(is_dir) {
+                queue.push(below);
+                continue;
+            }
+            let flags = RenameFlags::NOREPLACE;
+            match sys::rename(here.as_fd(), &name, there.as_fd(), &name, flags) {
+                Err(Errno::EXIST) => {
+                    let end = EntryRef { dir: here.clone(), name };
+                    let at = roots.rescue_entry(op.layer, plan.id, &end, &end.name)?;
+                    let mut note =
+                        crate::show::quoted_bytes(&path::join(&plan.target_path(op), &below))
+                            .to_string();
+                    let _ = write!(
+                        note,
+                        " could not be put back, because somebody else created something there; it is {} in the store",
+                        crate::show::quoted_bytes(&at)
+                    );
+                    notes.push(note);
+                }
+                moved => moved?,
+            }
+        }
+        walked.push(dir);
+    }
+    for dir in walked.iter().rev() {
+        let known = rebuilt.times.iter().find(|(below, _)| below == dir).map(|(_, time)| *time);
+        let time = if dir.is_empty() { op.base.map(|base| base.mtime) } else { known };
+        if let Some(time) = time {
+            inplace::not_ours(sys::set_mtime_of(old.dir(dir)?.as_fd(), time))?;
+        }
+    }
+    Ok(())
+}
+
+/// The versions that the objects of a directory had, and those that they have after its rebuild was undone or stays: only the inode of a directory, and
+/// the time of change, are other.
+pub(super) fn left(roots: &Roots, op: &Op) -> Vec<(Version, Version)> {
+    let Does::Rebuild(rebuilt) = &op.does else { return Vec::new() };
+    let look = |below: &[u8]| {
+        let end = roots.target_at(op.layer, &beneath(op.before.to_vec(), below)).ok()?;
+        let seen = crate::version::observe(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW);
+        seen.ok().filter(|(_, keeps_changing)| !keeps_changing).map(|(now, _)| now)
+    };
+    let inside = rebuilt.inside.iter().map(|one| (&one.below[..], one.version));
+    let all = op.base.map(|base| (&[][..], base)).into_iter().chain(inside);
+    all.filter_map(|(below, was)| {
+        let now = look(below)?;
+        let as_was = match was.kind() {
+            FileKind::Dir => Version { id: was.id, nlink: was.nlink, size: was.size, ..now },
+            _ => now,
+        };
+        (was.same_but_ctime(&as_was) && was.nlink == as_was.nlink).then_some((was, now))
+    })
+    .collect()
+}
