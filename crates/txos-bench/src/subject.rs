@@ -17,6 +17,8 @@ pub enum Subject {
     Overlay,
     /// `txos run`.
     Run,
+    /// `txos run --view library`.
+    Library,
     /// The program's own transactions.
     Inside,
     /// `try` (a shell script: overlays and a copy of what changed), from this checkout.
@@ -30,6 +32,7 @@ impl Subject {
             Subject::Native => "native",
             Subject::Overlay => "overlayfs",
             Subject::Run => "`txos run`",
+            Subject::Library => "`--view library`",
             Subject::Inside => "in the program",
             Subject::Try(_) => "`try`",
         }
@@ -37,7 +40,7 @@ impl Subject {
 
     /// Whether what it has done is in the tree, and flushed if that was asked for.
     fn flushes(&self) -> bool {
-        matches!(self, Subject::Run | Subject::Inside)
+        matches!(self, Subject::Run | Subject::Library | Subject::Inside)
     }
 }
 
@@ -83,9 +86,14 @@ impl<'a> Site<'a> {
                 command.args(words);
                 command
             }
-            Subject::Run => {
-                let options: &[&str] = if self.durable { &[] } else { &["--no-durable"] };
-                let mut command = self.bench.transaction_at(self.place.dir(), options);
+            Subject::Run | Subject::Library => {
+                let view: &[&str] = match self.subject {
+                    Subject::Library => &["--view", "library"],
+                    _ => &[],
+                };
+                let durable: &[&str] = if self.durable { &[] } else { &["--no-durable"] };
+                let options = [view, durable].concat();
+                let mut command = self.bench.transaction_at(self.place.dir(), &options);
                 command.args(words);
                 command
             }

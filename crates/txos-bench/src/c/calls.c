@@ -1,19 +1,21 @@
 /* System calls one by one, each timed by itself.
  *
- *     calls DIR none|background|inside|each
+ *     calls DIR none|background|inside|each|shared
  *
  * The second word says where transactions are: nowhere, in another thread, around all the calls of a
- * batch, or around each call (begin and end timed with it). Reads lines `CALL same|other COUNT` and
+ * batch, around each call (begin and end timed with it), or around all the calls of a batch with another
+ * process in the transaction. Reads lines `CALL same|other COUNT` and
  * answers each with the nanoseconds of one call of such a batch; what prepares a call and what
  * removes its traces is not timed. `same` makes the call on one object again and again, `other` each
  * time on another one, of which there are as many as calls. */
 #include "common.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
 
 enum { MOST = 900, PAGE = 4096 };
 
-static enum { NONE, BACKGROUND, INSIDE, EACH } mode;
+static enum { NONE, BACKGROUND, INSIDE, EACH, SHARED } mode;
 static const char *dir;
 static char page[PAGE];
 static struct stat st;
@@ -119,6 +121,17 @@ static void begin(void) {
         die("begin");
 }
 
+/* The transaction is no longer this process's alone from the fork on, and the child is gone again. */
+static void begin_shared(void) {
+    int status;
+    if (sys_xbegin(TX_RESTART | TX_PROCESSES) != 0)
+        die("begin");
+    pid_t child = MUST(fork());
+    if (child == 0)
+        _exit(0);
+    MUST(waitpid(child, &status, 0));
+}
+
 static void end(void) {
     if (sys_xend() != 0)
         die("end");
@@ -148,6 +161,8 @@ static uint64_t batch(int k, int other, int count) {
             kind->before(i);
     if (mode == INSIDE)
         begin();
+    if (mode == SHARED)
+        begin_shared();
     for (int i = 0; i < count; i++) {
         int object = other ? i : 0;
         name(path, dir, "file", object);
@@ -164,7 +179,7 @@ static uint64_t batch(int k, int other, int count) {
         if (!other)
             kind->after(0);
     }
-    if (mode == INSIDE)
+    if (mode == INSIDE || mode == SHARED)
         end();
     if (other)
         for (int i = 0; i < count; i++)
@@ -190,14 +205,14 @@ static void *background(void *unused) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const modes[] = {"none", "background", "inside", "each"};
+    static const char *const modes[] = {"none", "background", "inside", "each", "shared"};
     char word[16], which[16];
     int count;
     if (argc != 3)
         return 2;
     dir = argv[1];
     while (strcmp(modes[mode], argv[2]))
-        if (++mode > EACH)
+        if (++mode > SHARED)
             return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     make_apart(dir);

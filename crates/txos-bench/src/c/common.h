@@ -20,6 +20,7 @@
 
 #ifdef NATIVE
 #define TX_RESTART 1
+#define TX_PROCESSES 1
 #define TX_DURABLE 2
 static inline int sys_xbegin(int flags, ...) {
     (void)flags;

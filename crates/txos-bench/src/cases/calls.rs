@@ -68,7 +68,7 @@ const fn mode(with: bool, word: &'static str, around: Around) -> Mode {
     Mode { with, word, around }
 }
 
-const MODES: [Mode; 9] = [
+const MODES: [Mode; 11] = [
     mode(false, "none", Around::Nothing),
     mode(false, "none", Around::Nothing),
     mode(true, "none", Around::Nothing),
@@ -78,6 +78,8 @@ const MODES: [Mode; 9] = [
     mode(false, "none", Around::Overlay),
     mode(false, "none", Around::Run(&[])),
     mode(false, "none", Around::Run(&["--no-preload"])),
+    mode(true, "shared", Around::Nothing),
+    mode(false, "none", Around::Run(&["--view", "library"])),
 ];
 
 /// Which mode a column is of, of which patterns, and what is asked of its geometric mean.
@@ -88,7 +90,7 @@ struct Column {
     limit: Option<f64>,
 }
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 13] = [
     Column { name: "native again", mode: 1, patterns: &[0, 1], limit: None },
     Column { name: "NoTx", mode: 2, patterns: &[0, 1], limit: Some(1.02) },
     Column { name: "Bgnd Tx", mode: 3, patterns: &[0, 1], limit: Some(1.03) },
@@ -96,9 +98,12 @@ const COLUMNS: [Column; 10] = [
     Column { name: "In Tx, other", mode: 4, patterns: &[1], limit: Some(1.2) },
     Column { name: "Tx, same", mode: 5, patterns: &[0], limit: Some(2.5) },
     Column { name: "Tx, other", mode: 5, patterns: &[1], limit: Some(2.5) },
+    Column { name: "In Tx of processes, same", mode: 9, patterns: &[0], limit: None },
+    Column { name: "In Tx of processes, other", mode: 9, patterns: &[1], limit: None },
     Column { name: "overlayfs", mode: 6, patterns: &[0, 1], limit: None },
     Column { name: "`txos run`", mode: 7, patterns: &[0, 1], limit: None },
     Column { name: "… without the preloaded recorder", mode: 8, patterns: &[0, 1], limit: None },
+    Column { name: "`--view library`", mode: 10, patterns: &[0, 1], limit: None },
 ];
 
 /// Nanoseconds by call, pattern, mode and round.
@@ -115,6 +120,7 @@ pub fn calls(bench: &Bench) -> Result<Section, String> {
          - NoTx: the library is loaded, nobody is in a transaction\n\
          - Bgnd Tx: another thread of the process is in one\n\
          - In Tx: within a long transaction, whose begin and end are not counted\n\
+         - In Tx of processes: the same once the process has had a child in it\n\
          - Tx: begin, call and end, not durable\n\
          - overlayfs, `txos run`: the program without the library in a bare overlay, or in a transaction as \
          a command; what it looks at and changes it has made itself, there\n\n\
@@ -217,7 +223,8 @@ fn measure(
             for mode in 0..MODES.len() {
                 // The first batch only warms up, and says how many calls are enough.
                 let took = ask(mode, LEAST)?;
-                let inside = MODES.get(mode).is_some_and(|mode| mode.word == "inside");
+                let inside =
+                    MODES.get(mode).is_some_and(|m| ["inside", "shared"].contains(&m.word));
                 let enough = if inside { most } else { (LONG / took.max(1.0)) as usize };
                 counts.push(enough.clamp(LEAST, most));
             }

@@ -87,6 +87,11 @@ pub const CASES: &[Case] = &[
         run: Run::Figures(renames::renames),
     },
     Case {
+        name: "processes",
+        about: "processes that a command begins, by every subject",
+        run: Run::Figures(papers::processes),
+    },
+    Case {
         name: "programs",
         about: "a package, a build and its installation, by every subject",
         run: Run::Figures(papers::programs),

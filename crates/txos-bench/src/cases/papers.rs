@@ -36,7 +36,7 @@ struct Work<'a> {
 /// Does it in all places, durable and not, by all subjects in turn.
 fn measure(bench: &Bench, name: &str, work: &Work<'_>) -> Result<Vec<Figure>, String> {
     let mut figures = Vec::new();
-    let mut subjects = vec![Subject::Native, Subject::Overlay, Subject::Run];
+    let mut subjects = vec![Subject::Native, Subject::Overlay, Subject::Run, Subject::Library];
     subjects.extend(work.inside.then_some(Subject::Inside));
     subjects.extend(bench.rival().map(Subject::Try));
     for place in Place::disks(bench)? {
@@ -200,6 +200,31 @@ pub fn postmark(bench: &Bench) -> Result<Section, String> {
     );
     let figures = measure(bench, "postmark", &work)?;
     Ok(section("postmark", "PostMark", &text, figures))
+}
+
+/// Processes that a command begins.
+pub fn processes(bench: &Bench) -> Result<Section, String> {
+    let program = Program::compile(bench, "forks")?;
+    let count = bench.files(2_000);
+    let settings = [("count", count.to_string())];
+    let none = [None; 2];
+    let (forks, runs) = (thousands(count), thousands(count));
+    let work = Work {
+        phases: vec![
+            Phase { word: "fork", what: format!("fork, exit, wait: {forks} times"), papers: none },
+            Phase {
+                word: "exec",
+                what: format!("fork, exec of `/bin/true`, exit, wait: {runs} times"),
+                papers: none,
+            },
+        ],
+        inside: false,
+        prepare: &|_| Ok(()),
+        words: &|_, phase| vec![program.path(false).into(), phase.into()],
+        settings: &settings,
+    };
+    let figures = measure(bench, "processes", &work)?;
+    Ok(section("processes", "Processes that a command begins", PHASES, figures))
 }
 
 /// A package, a build and its installation.

@@ -37,12 +37,14 @@ pub fn rivals(bench: &Bench) -> Result<Section, String> {
         subjects.push(("`try`", vec![checkout.join("try").into(), "-y".into(), "true".into()]));
     }
     let rounds = 3 * bench.pairs();
-    let mut times: Vec<Vec<f64>> = vec![Vec::new(); subjects.len() + 3];
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); subjects.len() + 4];
     for _ in 0..rounds {
         let [plain, txos] = bench.both(&["true".as_ref()]);
         let mut without = bench.transaction(&["--no-preload"]);
         without.arg("true");
-        let mut commands = vec![plain, txos, without];
+        let mut library = bench.transaction(&["--view", "library"]);
+        library.arg("true");
+        let mut commands = vec![plain, txos, without, library];
         for (_, words) in &subjects {
             let mut command = quiet("env", &[]);
             command.args(words);
@@ -56,7 +58,7 @@ pub fn rivals(bench: &Bench) -> Result<Section, String> {
         }
         bench.tidy()?;
     }
-    let names = ["`txos run`", "… without the preloaded recorder"];
+    let names = ["`txos run`", "… without the preloaded recorder", "`--view library`"];
     let names = names.into_iter().chain(subjects.iter().map(|(name, _)| *name));
     let base = times.first().cloned().unwrap_or_default();
     let figures = names.zip(times.into_iter().skip(1)).map(|(subject, values)| Figure {
