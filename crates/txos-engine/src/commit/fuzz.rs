@@ -173,7 +173,7 @@ fn some_plan(input: &mut Input<'_>, dir: &std::path::Path) -> Plan {
             9 => Does::Rebuild(Rebuilt {
                 slot: slot(),
                 times: strip.iter().map(|s| (s.below.clone(), Stamp { sec: 7, nsec: 8 })).collect(),
-                inside: Vec::new(),
+                ..Rebuilt::default()
             }),
             _ => Does::DirTime { change: change() },
         };

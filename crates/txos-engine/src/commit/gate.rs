@@ -48,6 +48,8 @@ struct Sides {
     old: HashSet<FileId>,
     /// Aside before, in the tree after it.
     new: HashSet<FileId>,
+    /// Directories that are made anew: they are removed, whatever comes of the publish.
+    rebuilt: HashSet<FileId>,
     /// What lies aside lies below these; for objects within directories that come or go.
     stores: Vec<PathBuf>,
 }
@@ -78,6 +80,11 @@ impl Sides {
                 moved.extend(base);
             }
         }
+        for op in &plan.ops {
+            let Does::Rebuild(directory) = &op.does else { continue };
+            let inside = directory.inside.iter().filter(|one| one.anew);
+            sides.rebuilt.extend(inside.map(|one| one.version.id).chain(op.base.map(|v| v.id)));
+        }
         sides.old.retain(|id| !moved.contains(id));
         sides.stores = plan.layers.iter().map(|l| l.store.clone()).collect();
         sides
@@ -94,6 +101,16 @@ impl Sides {
         }
         std::fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))
             .is_ok_and(|path| self.stores.iter().any(|store| path.starts_with(store)))
+    }
+}
+
+impl Sides {
+    /// Whether an open object is a directory that was made anew: there is nothing in it any more, and there is elsewhere.
+    fn is_gone(&self, fd: BorrowedFd<'_>) -> bool {
+        !self.rebuilt.is_empty()
+            && stat_at(fd, b"", AtFlags::EMPTY_PATH).is_ok_and(|v| self.rebuilt.contains(&v.id))
+            && std::fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))
+                .is_ok_and(|path| path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)"))
     }
 }
 
@@ -210,13 +227,16 @@ impl Gate {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         for held in held.drain(..) {
             let lost = self.sides.aside(held.fd.as_fd(), published) && held.writes();
-            if lost {
+            let gone = self.sides.is_gone(held.fd.as_fd());
+            if gone {
+                tracing::warn!(pid = held.tid, "refused to open a directory that was made anew");
+            } else if lost {
                 tracing::warn!(
                     pid = held.tid,
                     "refused to open a file for writing that was replaced"
                 );
             }
-            answer(self.group.as_fd(), held.fd.as_fd(), !lost);
+            answer(self.group.as_fd(), held.fd.as_fd(), !lost && !gone);
         }
     }
 

@@ -72,7 +72,7 @@ use crate::path;
 use crate::path::LayerPath;
 use crate::path::layer::split;
 use crate::places::Places;
-use crate::plan::{Does, Op, Plan, in_place};
+use crate::plan::{Does, Op, Plan, Rebuilt, in_place};
 use crate::readset::ReadSet;
 pub use crate::readset::validate::Isolation;
 use crate::readset::validate::{OwnWrites, ValidationRules};
@@ -392,7 +392,15 @@ fn prepare_and_execute(
     }
     rebuilt::put_first(plan, rebuilds);
     if !plan.ops.is_empty() {
-        let again = |plan: &Plan| validate(&published_by(plan));
+        let again = |plan: &Plan| {
+            let (published, left) = (published_by(plan), rebuilt::Left::by(plan));
+            if left.is_empty() {
+                return validate(&published);
+            }
+            let mut reads = reads.clone();
+            reads.each_present(|path, was| *was = left.now(path, was));
+            self::validate(&reads, options, &published)
+        };
         let commit_stamp = execute(home, journal, plan, &roots, context, &again)?;
         return Ok((merged, roots, Some(commit_stamp)));
     }
@@ -665,6 +673,9 @@ fn close_gate(plan: &Plan, roots: &Roots) -> Result<Option<Gate>> {
                 return Err(publish::being_written(plan, op));
             }
         }
+        if let Does::Rebuild(directory) = &op.does {
+            hold_rebuilt(&gate, roots, op, directory);
+        }
         if let Does::Install(staged) | Does::Exchange { staged, .. } = &op.does
             && let (Some(kind), Ok(end)) = (gated(&op.new), roots.slot(op))
         {
@@ -680,6 +691,21 @@ fn close_gate(plan: &Plan, roots: &Roots) -> Result<Option<Gate>> {
         }
     }
     Ok(Some(gate))
+}
+
+/// Closes the gate on the directories that are made anew in another one, and on the new ones.
+fn hold_rebuilt(gate: &Gate, roots: &Roots, op: &Op, directory: &Rebuilt) {
+    let ends = [roots.before(op), roots.slot(op)];
+    for end in ends.into_iter().flatten() {
+        let _ = gate.hold(end.dir.as_fd(), &end.name, true);
+        let Ok(top) = end.open_path() else { continue };
+        for one in directory.inside.iter().filter(|one| one.anew) {
+            let (dir, name) = split(&one.below);
+            if let Ok(dir) = crate::sys::open_dir_beneath(top.as_fd(), dir) {
+                let _ = gate.hold(dir.as_fd(), name, true);
+            }
+        }
+    }
 }
 
 /// A process that waits at the gate to write to an inode that has been taken out of the tree would
@@ -707,11 +733,8 @@ fn published_by(plan: &Plan) -> OwnWrites {
             published.inodes.extend(op.new.map(|v| v.id));
             published.verified.insert(entry(&places, op.layer, other));
         }
-        if let Does::Rebuild(rebuilt) = &op.does {
-            let inside = rebuilt.inside.iter();
-            published.verified.extend(inside.map(|one| path::join(&target, &one.below)));
-        }
-        if !op.is_dir_time() {
+        // (What is in a directory that is made anew can be reached until another operation takes it away.)
+        if !op.is_dir_time() && !op.is_rebuild() {
             // What is changed in place was observed where it was at the beginning.
             published.verified.extend(places.object(&target));
             published.verified.insert(target);

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 
 use super::inplace;
 use super::permissions::{self, Passage, Tightened};
+use super::rebuilt;
 use super::roots::{EntryRef, Roots, at_target};
 use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::object::{FileId, FileKind};
@@ -80,14 +81,17 @@ pub(super) fn publish(
     progress: &dyn super::Progress,
 ) -> Result<()> {
     let (ours, mut touched) = (written_by_us(plan), Touched::new());
-    rebuild(plan, roots, reached, &mut touched)?;
-    let tight = tighten(plan, roots, &reached.tightened, &touched)?;
+    rebuild(plan, roots, reached)?;
+    let left = rebuilt::Left::by(plan);
+    let tight = tighten(plan, roots, &reached.tightened, &left)?;
     touched.extend(tight.ids());
     let (placed, times) = (placed_dirs(plan), kept_times(plan, roots));
     let mut changed = ChangedByUs::new(plan);
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, op)| !op.is_rebuild()) {
         let at = Instant {
-            base: op.base.map(|base| changed.now(op, tight.now(&base))),
+            base: op
+                .base
+                .map(|base| changed.now(op, tight.now(&left.now(&plan.before_path(op), &base)))),
             opened: opened.get(&index),
             touched: &touched,
             keeps_times: leaves_times(op) || is_below(&placed, op),
@@ -111,16 +115,16 @@ pub(super) fn publish(
             progress.advance(256);
         }
     }
+    rebuilt::list(plan, roots);
     loosen(plan, roots)
 }
 
 /// Rebuilds the directories that can't be renamed: the rest of the plan is about the new ones.
-fn rebuild(plan: &Plan, roots: &Roots, reached: &Reached, touched: &mut Touched) -> Result<()> {
-    for (index, op) in plan.ops.iter().enumerate() {
-        let Does::Rebuild(rebuilt) = &op.does else { break };
+fn rebuild(plan: &Plan, roots: &Roots, reached: &Reached) -> Result<()> {
+    let touched = &Touched::new();
+    for (index, op) in plan.ops.iter().enumerate().take_while(|(_, op)| op.is_rebuild()) {
         let at = Instant { base: op.base, opened: None, touched, keeps_times: true, time: None };
         apply(plan, roots, op, &at, &|| reached.ops.set(index + 1))?;
-        touched.extend(rebuilt.inside.iter().map(|one| one.version.id));
     }
     Ok(())
 }
@@ -164,7 +168,7 @@ fn tighten(
     plan: &Plan,
     roots: &Roots,
     reached: &Cell<usize>,
-    touched: &Touched,
+    left: &rebuilt::Left,
 ) -> Result<Tightened> {
     let mut tight = Tightened::default();
     if permissions::is_alone(plan) {
@@ -184,10 +188,9 @@ fn tighten(
             Err(e) => return Err(at_target(plan, op, "opening the directory of", e)),
         };
         // Another of its names may have been seen to already.
-        let base = tight.now(&base);
+        let base = tight.now(&left.now(&plan.before_path(op), &base));
         let now = end.look().map_err(|e| at_target(plan, op, "looking at", e))?;
-        let is_known = tight.has(base.id) || touched.contains(&base.id);
-        let known = if is_known { Touched::from([base.id]) } else { Touched::new() };
+        let known = if tight.has(base.id) { Touched::from([base.id]) } else { Touched::new() };
         check(plan, op, &base, now, &known)?;
         reached.set(index + 1);
         match passage.tighten(&end).map_err(|e| at_target(plan, op, "changing", e))? {
@@ -364,9 +367,9 @@ impl Step<'_> {
             }
             Does::Data(write) => self.write(write),
             Does::Patch { write, .. } => self.patch(write),
-            Does::Rebuild(rebuilt) => {
+            Does::Rebuild(directory) => {
                 let ends = (self.target, &self.slot()?);
-                super::rebuilt::carry_out(self.plan, self.op, rebuilt, ends, self.at.touched)
+                rebuilt::carry_out(self.plan, self.op, directory, ends)
             }
             Does::Attrs { .. } | Does::DirTime { .. } => self.change_attrs(),
         }
@@ -910,9 +913,9 @@ fn undo_one(plan: &Plan, roots: &Roots, op: &Op, notes: &mut Vec<String>) -> Res
                 unlink(slot).map_err(|e| io("undoing", e))?;
             }
         }
-        Does::Rebuild(rebuilt) => {
+        Does::Rebuild(directory) => {
             let (Some(target), Some(slot)) = (&target, &slot) else { return Ok(()) };
-            super::rebuilt::undo(plan, roots, op, rebuilt, (target, slot), notes)?;
+            rebuilt::undo(plan, roots, op, directory, (target, slot), notes)?;
         }
         Does::Data(write) => {
             undo_data(plan, roots, op, write, at_target.zip(target.as_ref()), notes)?;

@@ -17,6 +17,8 @@
 //! | nothing | the new one | the new one takes its place |
 //! | the new one | nothing | done: it stays, and nobody can tell the two apart but by their inode numbers |
 
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -49,14 +51,28 @@ pub(super) struct Rebuild {
 /// # Errors
 /// [`Error::Io`] if such a directory can't be read, or made anew with its attributes.
 pub(super) fn find(plan: &Plan, roots: &Roots) -> Result<Vec<Rebuild>> {
+    let mut found = Vec::new();
+    let done = find_each(plan, roots, &mut found);
+    if done.is_err() {
+        discard(&found, roots);
+    }
+    done.map(|()| found)
+}
+
+fn find_each(plan: &Plan, roots: &Roots, found: &mut Vec<Rebuild>) -> Result<()> {
     let mut candidates: Vec<&Op> = plan.ops.iter().filter(|op| takes_a_directory(op)).collect();
-    candidates.sort_by(|a, b| (a.layer, &a.before).cmp(&(b.layer, &b.before)));
-    let mut found: Vec<Rebuild> = Vec::new();
+    // What is in a directory follows it.
+    candidates.sort_by(|a, b| {
+        let order = |op: &Op| {
+            (op.layer, op.before.split(|&c| c == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>())
+        };
+        order(a).cmp(&order(b))
+    });
     let mut probe: Option<Probe> = None;
     for op in candidates {
         let is_in =
             |one: &Rebuild| one.op.layer == op.layer && is_at_or_below(&op.before, &one.op.before);
-        if found.iter().any(is_in) {
+        if found.last().is_some_and(is_in) {
             continue;
         }
         let end = match roots.before(op) {
@@ -78,7 +94,7 @@ pub(super) fn find(plan: &Plan, roots: &Roots) -> Result<Vec<Rebuild>> {
             found.push(make(plan, roots, op, &end, slot, probe)?);
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Whether an operation renames the directory that is at its target.
@@ -115,10 +131,16 @@ impl Probe {
     fn refuses(&self, dir: BorrowedFd<'_>, name: &[u8]) -> std::result::Result<bool, Errno> {
         match sys::why_not_renamed(dir, name, self.end.dir.as_fd(), &self.end.name) {
             Err(Errno::XDEV) => Ok(true),
-            // Gone: that is found when the read set is validated.
-            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::NOTDIR) => {
-                Ok(false)
-            }
+            // Gone, or something else by now: that is found when the read set is validated.
+            Ok(())
+            | Err(
+                Errno::NOTEMPTY
+                | Errno::EXIST
+                | Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::ISDIR
+                | Errno::LOOP,
+            ) => Ok(false),
             Err(e) => Err(e),
         }
     }
@@ -162,6 +184,7 @@ fn make(
             let (here, there) = (from.dir(&dir)?, to.dir(&dir)?);
             for (name, kind) in sys::names_in(here.as_fd())? {
                 let below = child(&dir, &name);
+                at.clone_from(&below);
                 let version = stat_at(here.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
                 let is_dir = kind == FileType::Directory;
                 let anew = is_dir && probe.refuses(here.as_fd(), &name)?;
@@ -169,7 +192,7 @@ fn make(
                     sys::mkdir(there.as_fd(), &name, 0o700)?;
                     queue.push(below.clone());
                 }
-                inside.push(Inside { below, version, anew });
+                inside.push(Inside { below, version, anew, left: Cell::default() });
             }
         }
         // What is in a directory comes before it.
@@ -197,24 +220,33 @@ fn make(
             shown: false,
             below: 0,
             own_version: None,
-            does: Does::Rebuild(Rebuilt { slot: slot.clone(), times, inside }),
+            does: Does::Rebuild(Rebuilt {
+                slot: slot.clone(),
+                times,
+                inside,
+                left: Cell::default(),
+            }),
         };
         Ok(Rebuild { op, dirs })
     };
     build().map_err(|e| {
-        let path = beneath(plan.before_path(of), &at);
-        Error::io("making anew the overlay's lower directory", path::from_bytes(&path), e)
+        let path = path::from_bytes(&beneath(plan.before_path(of), &at));
+        match e {
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE if !at.is_empty() => {
+                let what = ConflictKind::Changed;
+                Error::Conflict(vec![Conflict { path, what, when: None }])
+            }
+            e => Error::io("making anew the overlay's lower directory", path, e),
+        }
     })
 }
 
 /// Gives a new directory the attributes of the old one. Gives its version.
 fn made_like(old: &EntryRef, new: &EntryRef) -> std::result::Result<Version, Errno> {
     inplace::copy_attrs(old, new)?;
-    let looks =
-        [old, new].map(|end| stat_at(end.dir.as_fd(), &end.name, AtFlags::SYMLINK_NOFOLLOW));
-    let [was, is] = looks;
-    let (was, is) = (was?, is?);
-    let owned = (was.uid, was.gid, was.mode, was.mtime) == (is.uid, is.gid, is.mode, is.mtime);
+    let look = |end: &EntryRef| end.look()?.ok_or(Errno::NOENT);
+    let (was, is) = (look(old)?, look(new)?);
+    let owned = (was.uid, was.gid, was.mode) == (is.uid, is.gid, is.mode);
     if owned { Ok(is) } else { Err(Errno::PERM) }
 }
 
@@ -222,9 +254,10 @@ fn made_like(old: &EntryRef, new: &EntryRef) -> std::result::Result<Version, Err
 pub(super) fn put_first(plan: &mut Plan, rebuilds: Vec<Rebuild>) {
     let mut first = Vec::with_capacity(rebuilds.len() + plan.ops.len());
     for Rebuild { op, dirs } in rebuilds {
+        let dirs: HashMap<FileId, Version> = dirs.into_iter().collect();
         for other in plan.ops.iter_mut().filter(|other| other.layer == op.layer) {
             for version in [&mut other.base, &mut other.new].into_iter().flatten() {
-                if let Some((_, new)) = dirs.iter().find(|(old, _)| *old == version.id) {
+                if let Some(new) = dirs.get(&version.id) {
                     (version.id, version.nlink, version.size) = (new.id, new.nlink, new.size);
                     version.ctime = new.ctime;
                 }
@@ -297,7 +330,7 @@ fn failed(step: &'static str) -> impl Fn(Errno) -> Stop {
     }
 }
 
-/// Rebuilds a directory. `touched`: what the publish has moved or changed already.
+/// Rebuilds a directory, and notes as what it leaves each object.
 ///
 /// # Errors
 /// [`Error::Conflict`] if what it holds is not as it was found; any [`Error::Io`]. The caller undoes.
@@ -306,40 +339,46 @@ pub(super) fn carry_out(
     op: &Op,
     rebuilt: &Rebuilt,
     (target, slot): (&EntryRef, &EntryRef),
-    touched: &Touched,
 ) -> Result<()> {
     let mut at = &[][..];
     let mut rebuild = || -> std::result::Result<(), Stop> {
+        let Some(base) = op.base else { return Ok(()) };
         let open = |end: &EntryRef| {
             let opened = sys::open_dir_beneath(end.dir.as_fd(), &end.name);
             opened.map(OpenTree::new).map_err(failed("opening"))
         };
         let (from, to) = (open(target)?, open(slot)?);
+        let ends = |below: &[u8]| -> std::result::Result<(EntryRef, EntryRef), Stop> {
+            let (dir, name) = split(below);
+            let end = |tree: &OpenTree| {
+                let dir = tree.dir(dir).map_err(failed("opening"))?;
+                Ok(EntryRef { dir, name: name.to_vec() })
+            };
+            Ok((end(&from)?, end(&to)?))
+        };
+        // Later their times are those of what is moved out of them.
+        is_as_found(target, &base)?;
+        for one in rebuilt.inside.iter().filter(|one| one.anew) {
+            at = &one.below;
+            is_as_found(&ends(at)?.0, &one.version)?;
+        }
         for one in &rebuilt.inside {
             at = &one.below;
-            let (dir, name) = split(&one.below);
-            let dirs = [&from, &to].map(|tree| tree.dir(dir).map_err(failed("opening")));
-            let [from_dir, to_dir] = dirs;
-            let (from_dir, to_dir) = (from_dir?, to_dir?);
-            if one.anew {
-                from.forget_below(&one.below);
-                to.forget_below(&one.below);
-                sys::set_mtime(to_dir.as_fd(), name, one.version.mtime)
-                    .map_err(failed("keeping the time of"))?;
-                sys::unlink(from_dir.as_fd(), name, AtFlags::REMOVEDIR)
-                    .map_err(failed("removing"))?;
-                continue;
-            }
-            move_one(&from_dir, &to_dir, name, &one.version, touched)?;
+            let (old, new) = ends(at)?;
+            one.left.set(Some(if one.anew {
+                from.forget_below(at);
+                to.forget_below(at);
+                take_over(&old, &new, &one.version)?
+            } else {
+                move_one(&old, &new, &one.version)?
+            }));
         }
         at = &[];
         drop((from, to));
-        let (Some(base), Some(_)) = (op.base, op.new) else { return Ok(()) };
-        sys::set_mtime(slot.dir.as_fd(), &slot.name, base.mtime)
-            .map_err(failed("keeping the time of"))?;
-        sys::unlink(target.dir.as_fd(), &target.name, AtFlags::REMOVEDIR)
-            .map_err(failed("removing"))?;
-        rename(slot, target).map_err(failed("renaming"))
+        take_over(target, slot, &base)?;
+        rename(slot, target).map_err(failed("renaming"))?;
+        rebuilt.left.set(target.look().map_err(failed("looking at"))?);
+        Ok(())
     };
     rebuild().map_err(|stop| {
         let path = path::from_bytes(&beneath(plan.target_path(op), at));
@@ -350,33 +389,177 @@ pub(super) fn carry_out(
     })
 }
 
-/// Moves one object of the old directory to the new one, if it is as it was found.
-fn move_one(
-    from: &OwnedFd,
-    to: &OwnedFd,
-    name: &[u8],
-    found: &Version,
-    touched: &Touched,
-) -> std::result::Result<(), Stop> {
-    let look = |dir: &OwnedFd| {
-        stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("looking at"))
+fn look(end: &EntryRef) -> std::result::Result<Version, Stop> {
+    let now = end.look().map_err(failed("looking at"))?;
+    now.ok_or(Stop::Conflict(ConflictKind::Removed, None))
+}
+
+/// Whether nobody has changed an old directory, or the names in it, since it was found.
+fn is_as_found(old: &EntryRef, found: &Version) -> std::result::Result<(), Stop> {
+    let now = look(old)?;
+    let what = if now.id != found.id {
+        ConflictKind::Replaced
+    } else if !found.same_owner_and_mode(&now) {
+        ConflictKind::OwnerOrMode
+    } else if found.mtime != now.mtime {
+        ConflictKind::Names
+    } else {
+        return Ok(());
     };
-    let now = look(from)?;
-    if !unchanged(found, &now, touched) {
+    Err(Stop::Conflict(what, Some(now.ctime)))
+}
+
+/// Removes an old directory, of which the new one has all that was in it. What others have changed of its attributes meanwhile is a conflict; if they
+/// do so in the last moment, the new one has them.
+fn take_over(
+    old: &EntryRef,
+    new: &EntryRef,
+    found: &Version,
+) -> std::result::Result<Version, Stop> {
+    let open = sys::open_dir_beneath(old.dir.as_fd(), &old.name).map_err(failed("opening"))?;
+    same_attributes(&open, new)?;
+    sys::set_mtime(new.dir.as_fd(), &new.name, found.mtime)
+        .map_err(failed("keeping the time of"))?;
+    sys::unlink(old.dir.as_fd(), &old.name, AtFlags::REMOVEDIR).map_err(failed("removing"))?;
+    if let Err(stop) = same_attributes(&open, new) {
+        let _ = give(&open, new);
+        return Err(stop);
+    }
+    look(new)
+}
+
+/// The extended attributes of a directory, but those that are the overlay's own.
+fn xattrs(dir: BorrowedFd<'_>, name: &[u8]) -> sys::Sys<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut all = sys::xattrs_in(dir, name)?;
+    all.retain(|(name, _)| !crate::changeset::is_overlay_xattr(name));
+    Ok(all)
+}
+
+/// Whether a new directory has the attributes of the old one, be that still in the tree or not.
+fn same_attributes(old: &OwnedFd, new: &EntryRef) -> std::result::Result<(), Stop> {
+    let was = stat_at(old.as_fd(), b"", AtFlags::EMPTY_PATH).map_err(failed("looking at"))?;
+    let is = look(new)?;
+    if (was.uid, was.gid, was.mode) != (is.uid, is.gid, is.mode) {
+        return Err(Stop::Conflict(ConflictKind::OwnerOrMode, Some(was.ctime)));
+    }
+    let all = [xattrs(old.as_fd(), b""), xattrs(new.dir.as_fd(), &new.name)];
+    let [of_old, of_new] = all.map(|all| all.map_err(failed("looking at the attributes of")));
+    if of_old? != of_new? {
+        return Err(Stop::Conflict(ConflictKind::ExtendedAttributes, Some(was.ctime)));
+    }
+    Ok(())
+}
+
+/// Gives a new directory the attributes of the old one, which is in no tree any more.
+fn give(old: &OwnedFd, new: &EntryRef) -> std::result::Result<(), Errno> {
+    let was = stat_at(old.as_fd(), b"", AtFlags::EMPTY_PATH)?;
+    let fd = new.open_path()?;
+    inplace::not_ours(sys::chown(fd.as_fd(), was.uid, was.gid))?;
+    let theirs = xattrs(old.as_fd(), b"")?;
+    for (name, _) in xattrs(new.dir.as_fd(), &new.name)? {
+        if !theirs.iter().any(|(other, _)| *other == name) {
+            sys::remove_xattr(new.dir.as_fd(), &new.name, &name)?;
+        }
+    }
+    for (name, value) in &theirs {
+        sys::set_xattr(new.dir.as_fd(), &new.name, name, value)?;
+    }
+    sys::chmod(fd.as_fd(), was.mode & 0o7777)
+}
+
+/// Moves one object of the old directory to the new one, if it is as it was found. Gives its version there.
+fn move_one(old: &EntryRef, new: &EntryRef, found: &Version) -> std::result::Result<Version, Stop> {
+    let now = look(old)?;
+    if !unchanged(found, &now, &Touched::new()) {
         let what = if found.id == now.id { ConflictKind::Changed } else { ConflictKind::Replaced };
         return Err(Stop::Conflict(what, Some(now.ctime)));
     }
     // A name of several becomes a file of its own.
-    let separated = copied_up::separated(from.as_fd(), name, &now).ok().flatten();
+    let separated = copied_up::separated(old.dir.as_fd(), &old.name, &now).ok().flatten();
     let base = separated.unwrap_or(now);
-    sys::rename(from.as_fd(), name, to.as_fd(), name, RenameFlags::NOREPLACE)
-        .map_err(failed("renaming"))?;
-    let moved = look(to)?;
+    rename(old, new).map_err(failed("renaming"))?;
+    let moved = look(new)?;
     if came_out_whole(&base, &moved) {
-        Ok(())
+        Ok(moved)
     } else {
         Err(Stop::Conflict(ConflictKind::ChangedWhileReplaced, Some(moved.ctime)))
     }
+}
+
+/// What the rebuilding has made of objects that were found: as they were, and as they were left.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// By their identity.
+    objects: HashMap<FileId, (Version, Version)>,
+    /// By where they were: each name of a file that had several is a file of its own by now.
+    names: HashMap<Vec<u8>, (Version, Version)>,
+}
+
+impl Left {
+    /// By all rebuilding of a plan, as far as it was carried out.
+    pub fn by(plan: &Plan) -> Left {
+        let mut left = Left::default();
+        for op in &plan.ops {
+            let Does::Rebuild(rebuilt) = &op.does else { continue };
+            let target = plan.target_path(op);
+            let top = op.base.zip(rebuilt.left.get());
+            left.objects.extend(top.map(|(found, now)| (found.id, (found, now))));
+            for one in &rebuilt.inside {
+                let (found, Some(now)) = (one.version, one.left.get()) else { continue };
+                if found.kind() != FileKind::Dir && found.nlink > 1 {
+                    left.names.insert(path::join(&target, &one.below), (found, now));
+                } else {
+                    left.objects.insert(found.id, (found, now));
+                }
+            }
+        }
+        left
+    }
+
+    /// Whether nothing was rebuilt.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The version that an object has, of which this one was seen at an absolute path. Of a directory that somebody has changed since, the other
+    /// one's with its identity.
+    pub fn now(&self, path: &[u8], was: &Version) -> Version {
+        let object = self.objects.get(&was.id);
+        match object.or_else(|| self.names.get(path)) {
+            Some((found, left)) if found == was => *left,
+            Some((found, left)) if was.kind() == FileKind::Dir && found.id == was.id => {
+                Version { id: left.id, ..*was }
+            }
+            _ => *was,
+        }
+    }
+}
+
+/// Lists the new directories that are in the tree when the plan is carried out. An overlayfs marks a directory to which a file of a lower layer was
+/// moved, and takes the mark away, with another time of change, when somebody lists it and no such file is there any more: it does so now, before the commit's stamp.
+pub(super) fn list(plan: &Plan, roots: &Roots) {
+    let new = plan.ops.iter().filter(|op| op.is_rebuild()).filter_map(|op| op.new);
+    let new: Vec<FileId> = new.map(|new| new.id).collect();
+    let placed = |op: &&Op| {
+        !op.is_rebuild() && !op.takes_away() && op.new.is_some_and(|v| new.contains(&v.id))
+    };
+    for op in plan.ops.iter().filter(placed) {
+        // Where that fails a revert may find that another time was set.
+        let _ = roots.after(op).and_then(|end| list_below(&end));
+    }
+}
+
+fn list_below(top: &EntryRef) -> std::result::Result<(), Errno> {
+    let tree = OpenTree::new(sys::open_dir_beneath(top.dir.as_fd(), &top.name)?);
+    let mut queue = vec![Vec::new()];
+    while let Some(dir) = queue.pop() {
+        for (name, kind) in sys::names_in(tree.dir(&dir)?.as_fd())? {
+            if kind == FileType::Directory {
+                queue.push(child(&dir, &name));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn rename(from: &EntryRef, to: &EntryRef) -> std::result::Result<(), Errno> {
@@ -407,7 +590,13 @@ pub(super) fn undo(
             back => return back.map_err(io),
         }
     }
-    let is_old = now.is_some_and(|now| op.base.is_some_and(|base| base.id == now.id));
+    // By inode numbers alone it can't be told after the overlay was mounted again. Nothing is overwritten, whoever's it is.
+    let is_new = |now: &Version| op.new.is_some_and(|new| new.id == now.id);
+    let is_old = now.is_some_and(|now| {
+        let rights = |v: &Version| (v.uid, v.gid, v.mode);
+        let same = op.base.is_some_and(|base| rights(&base) == rights(&now));
+        op.base.is_some_and(|base| base.id == now.id) || same && !is_new(&now)
+    });
     if is_old {
         let mut kept_aside = Vec::new();
         move_back(roots, plan, op, rebuilt, (target, slot), &mut kept_aside).map_err(io)?;
@@ -438,6 +627,8 @@ fn move_back(
     let open =
         |end: &EntryRef| sys::open_dir_beneath(end.dir.as_fd(), &end.name).map(OpenTree::new);
     let (old, new) = (open(target)?, open(slot)?);
+    let times: HashMap<&[u8], Stamp> =
+        rebuilt.times.iter().map(|(below, time)| (&below[..], *time)).collect();
     let mut queue = vec![Vec::new()];
     let mut walked = Vec::new();
     while let Some(dir) = queue.pop() {
@@ -474,7 +665,7 @@ fn move_back(
         walked.push(dir);
     }
     for dir in walked.iter().rev() {
-        let known = rebuilt.times.iter().find(|(below, _)| below == dir).map(|(_, time)| *time);
+        let known = times.get(&dir[..]).copied();
         let time = if dir.is_empty() { op.base.map(|base| base.mtime) } else { known };
         if let Some(time) = time {
             inplace::not_ours(sys::set_mtime_of(old.dir(dir)?.as_fd(), time))?;
@@ -494,13 +685,17 @@ pub(super) fn left(roots: &Roots, op: &Op) -> Vec<(Version, Version)> {
     };
     let inside = rebuilt.inside.iter().map(|one| (&one.below[..], one.version));
     let all = op.base.map(|base| (&[][..], base)).into_iter().chain(inside);
+    let made = rebuilt.inside.iter().map(|one| &one.left).chain([&rebuilt.left]);
+    let made = made.filter_map(|left| left.get().map(|v| v.id));
+    let ours: HashSet<FileId> = made.chain(op.new.map(|v| v.id)).collect();
     all.filter_map(|(below, was)| {
         let now = look(below)?;
+        let is_known = now.id == was.id || ours.contains(&now.id);
         let as_was = match was.kind() {
             FileKind::Dir => Version { id: was.id, nlink: was.nlink, size: was.size, ..now },
             _ => now,
         };
-        (was.same_but_ctime(&as_was) && was.nlink == as_was.nlink).then_some((was, now))
+        (is_known && was.same_but_ctime(&as_was) && was.nlink == as_was.nlink).then_some((was, now))
     })
     .collect()
 }

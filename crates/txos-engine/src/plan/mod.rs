@@ -31,7 +31,7 @@ use crate::object::FileKind;
 use crate::path::{LayerPath, Moves, StorePath};
 use crate::places::Places;
 use crate::store::{Home, LayerMeta, Transaction, old_place};
-use crate::version::Stamp;
+use crate::version::{Stamp, Version};
 
 /// The plan of one commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -393,6 +393,7 @@ impl Plan {
         };
         let in_tx = |path: &[u8]| path.is_empty() || (inside(path) && path.starts_with(b"tx/"));
         self.layers.iter().all(|l| l.target.is_absolute() && l.store.is_absolute())
+            && self.ops.is_sorted_by_key(|o| !o.is_rebuild())
             && self.ops.iter().all(|o| {
                 usize::from(o.layer) < self.layers.len()
                     && o.is_complete()
@@ -409,7 +410,13 @@ impl Plan {
                         Does::Install(staged) | Does::Exchange { staged, .. } => {
                             staged.strip.iter().all(|s| inside(&s.below))
                         }
-                        Does::Rebuild(rebuilt) => rebuilt.times.iter().all(|(at, _)| inside(at)),
+                        Does::Rebuild(rebuilt) => {
+                            let is_dir = |v: Version| v.kind() == FileKind::Dir;
+                            o.base.is_some_and(is_dir)
+                                && o.new.is_some_and(is_dir)
+                                && !o.target.is_empty()
+                                && rebuilt.times.iter().all(|(at, _)| inside(at))
+                        }
                         Does::Remove { .. }
                         | Does::MoveOut { .. }
                         | Does::MoveIn { .. }

@@ -13,6 +13,8 @@
 //! - what it locks (`commit::acquire`: without a row of its own, the strongest);
 //! - the random plans of `commit::fuzz`.
 
+use std::cell::Cell;
+
 use crate::changeset::{AttrChange, Strip};
 use crate::object::FileKind;
 use crate::path::{LayerPath, StorePath};
@@ -158,6 +160,8 @@ pub(crate) struct Rebuilt {
     pub times: Vec<(Vec<u8>, Stamp)>,
     /// What is in it, inner ones first. Not stored: only carrying it out and validating need it.
     pub inside: Vec<Inside>,
+    /// The new one, once it is in place. Not stored.
+    pub left: Cell<Option<Version>>,
 }
 
 /// What is in a directory that is made anew.
@@ -169,6 +173,8 @@ pub(crate) struct Inside {
     pub version: Version,
     /// A directory that is made anew itself; else it is moved.
     pub anew: bool,
+    /// What it is once it is in the new one.
+    pub left: Cell<Option<Version>>,
 }
 
 /// What is written into an inode that stays.

@@ -1,7 +1,7 @@
 //! Operations as bytes, in the journal and in stored plans (docs/journal-format.md).
 //!
 //! A record has all fields that any operation has, in the order of the format; what an operation has not is
-//! empty. Formats 1 to 3 are the same here, so one record reads them all. Fields that an operation has no use
+//! empty. Formats 1 to 4 are the same here, so one record reads them all. Fields that an operation has no use
 //! for are ignored when it is read.
 
 use std::borrow::Cow;
@@ -137,7 +137,7 @@ impl Record<'_> {
             Kind::Rebuild => Does::Rebuild(Rebuilt {
                 slot,
                 times: self.strip.iter().map(time_of_strip).collect::<Option<_>>()?,
-                inside: Vec::new(),
+                ..Rebuilt::default()
             }),
         };
         let op = Op {
@@ -221,7 +221,7 @@ mod tests {
         };
         let retained = Some(slot());
         let times = vec![(b"x".to_vec(), Stamp { sec: 3, nsec: 4 })];
-        let rebuilt = Rebuilt { slot: slot(), times, inside: Vec::new() };
+        let rebuilt = Rebuilt { slot: slot(), times, ..Rebuilt::default() };
         vec![
             (0, op(Does::Install(staged())), "strip"),
             (1, op(exchange), "strip from"),

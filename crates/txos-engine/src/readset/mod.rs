@@ -357,6 +357,17 @@ impl ReadSet {
         any
     }
 
+    /// Changes the versions in which objects were seen at absolute paths.
+    pub(crate) fn each_present(&mut self, mut change: impl FnMut(&[u8], &mut Version)) {
+        for dir in &mut self.dirs {
+            for (name, seen) in &mut dir.entries {
+                if let Outcome::Present(was) = &mut seen.outcome {
+                    change(&join(&dir.path, name), was);
+                }
+            }
+        }
+    }
+
     /// Forgets what a partial commit has published: those observations are of versions that this
     /// transaction has itself replaced, and hold no longer.
     pub(crate) fn forget(&mut self, published: &validate::OwnWrites) {

@@ -1292,6 +1292,49 @@ fn directories_of_an_image_are_removed_moved_and_replaced() {
     }
 }
 
+/// What others do in such a directory while the commit is under way: it has been made anew, and is not yet removed.
+#[test]
+fn what_others_do_in_a_directory_of_an_image_during_the_commit_stays() {
+    let image = "mkdir tree; cd tree; mkdir -p d/e other; echo x > d/x; echo y > d/e/y";
+    // The first file that the commit installs says that the directory is there anew.
+    let outsider = "while ! test -e other/f1; do :; done; exec 2>/dev/null; ";
+    for theirs in [
+        "echo theirs > d/new",
+        "echo more >> d/x",
+        "mkdir d/e/new",
+        "chmod 600 d/e/y",
+        "setfattr -n user.theirs -v 1 d/x",
+        "chmod 700 d/e",
+    ] {
+        let lab = Lab::in_memory();
+        let overlay = require_some!(
+            Image::overlay(&lab, "ext4", 64, image),
+            "no overlay can be mounted here"
+        );
+        let place = lab.at(&overlay.top.point);
+        let script = "rm -r d; for i in $(seq 150); do echo $i > other/f$i; done";
+        // Capabilities that the gate needs are not to be had in a container: the outsider is not held.
+        let words = ["run", "--view", "library", "--", "sh", "-c", script];
+        let run = contained(&place, &words).env("TXOS_FAULT_DELAYS", "3").start();
+        let other = Invocation::shell(format!("{outsider}{theirs}")).dir(place.tree()).run();
+        let done = run.wait();
+        let there = place.path("d").exists();
+        // They came in time, or not at all.
+        match other.code() {
+            0 => assert!(done.code() == 75 && there, "{theirs}: {done:?}"),
+            _ => assert!(done.code() == 0 && !there, "{theirs}: {done:?}"),
+        }
+        if done.code() == 75 {
+            let seen = place
+                .native("cat d/x d/e/y; ls d d/e; stat -c %a d/e d/e/y; getfattr -d d/x")
+                .text();
+            let sign = ["new", "more", "new", "600", "theirs", "700"];
+            assert!(sign.iter().any(|sign| seen.contains(sign)), "{theirs}: {seen}");
+            assert!(!place.path("other/f1").exists());
+        }
+    }
+}
+
 /// What others put into such a directory while a transaction removes or moves it stays, and the commit is a conflict.
 #[test]
 fn what_others_put_into_a_directory_of_an_image_stays() {
