@@ -88,33 +88,114 @@ except OSError as e: print(errno.errorcode[e.errno], n > 30)
     assert_eq!(done.text(), "EMFILE True\n");
 }
 
-/// Where a filter forbids what the processes of a transaction ask each other by, none waits for ever.
-#[test]
-fn messages_that_are_forbidden_end_it() {
-    require!(skip::has(PYTHON), "no {PYTHON}");
-    if !cfg!(target_arch = "x86_64") {
-        return skip::say("the numbers are those of x86-64");
-    }
-    let deny = r"
+/// Refuses one system call, `argv[1]`, with an error, `argv[2]`, to the program that it runs.
+const DENY: &str = r"
 import ctypes, os, struct, sys
-number = int(sys.argv[1])
+number, errno = int(sys.argv[1]), int(sys.argv[2])
 load, jump = struct.pack('HBBI', 0x20, 0, 0, 0), struct.pack('HBBI', 0x15, 0, 1, number)
-code = load + jump + struct.pack('HBBI', 6, 0, 0, 0x50001) + struct.pack('HBBI', 6, 0, 0, 0x7fff0000)
+code = load + jump + struct.pack('HBBI', 6, 0, 0, 0x50000 | errno) + struct.pack('HBBI', 6, 0, 0, 0x7fff0000)
 text = ctypes.create_string_buffer(code)
 class Prog(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
 prog = Prog(4, ctypes.addressof(text))
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(prog)) == 0
-os.execv(sys.argv[2], sys.argv[2:])";
+os.execv(sys.argv[3], sys.argv[3:])";
+
+/// What denies a command, and `txos`, a system call, for [`run_below`].
+fn denying(lab: &Lab, number: i64, errno: i32) -> String {
+    std::fs::write(lab.dir().join("deny"), DENY).unwrap();
+    format!("set -- {PYTHON} ../deny {number} {errno} \"$@\"; ")
+}
+
+/// Where a filter forbids what the processes of a transaction ask each other by, none waits for ever.
+#[test]
+fn messages_that_are_forbidden_end_it() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
     let lab = Lab::in_memory();
-    std::fs::write(lab.dir().join("deny"), deny).unwrap();
     let before = Tree::of(lab.tree());
-    for (number, name) in [(46, "sendmsg"), (47, "recvmsg")] {
-        let start = format!("set -- {PYTHON} ../deny {number} \"$@\"; ");
+    for (number, name) in [(libc::SYS_sendmsg, "sendmsg"), (libc::SYS_recvmsg, "recvmsg")] {
+        let start = denying(&lab, number, libc::EPERM);
         let done = run_below(&lab, &start, &["--scope", "."], "echo 1 > f; cat f").run();
         let _ = done.expect(125).says(format!("{name} failed: ")).says("nothing changed");
         before.expect_same(&Tree::of(lab.tree()));
     }
+    lab.expect_clean();
+}
+
+/// What the processes of a transaction share is a file in memory. A command of one process needs none.
+#[test]
+fn files_in_memory_that_are_forbidden_end_it() {
+    require!(skip::has(PYTHON), "no {PYTHON}");
+    let lab = Lab::in_memory();
+    let _ = lab.native("echo old > f; mkdir d; echo x > d/x");
+    let before = Tree::of(lab.tree());
+    for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
+        let start = denying(&lab, libc::SYS_memfd_create, errno);
+        let why = std::io::Error::from_raw_os_error(errno).to_string();
+        let why = why.split(" (").next().unwrap();
+        let several = "echo 1 > f; rm -r d; mkdir new; cat f > new/g";
+        for options in [&["--scope", "."][..], &["--scope", ".", "--keep"]] {
+            let done = run_below(&lab, &start, options, several).run();
+            let _ = done.expect(125).says(why).says("nothing changed");
+            before.expect_same(&Tree::of(lab.tree()));
+        }
+        let one = run_below(&lab, &start, &["--scope", "."], "echo 1 > f; echo 2 > g").run();
+        if one.code() == 0 {
+            assert_eq!((lab.read("f"), lab.read("g")), ("1\n".into(), "2\n".into()));
+            let _ = lab.txos(["revert", "@"]).run().expect(0);
+        } else {
+            let _ = one.expect(125).says(why);
+        }
+        before.expect_same(&Tree::of(lab.tree()));
+    }
+    lab.expect_clean();
+}
+
+/// Locked memory is none of what the library needs.
+#[test]
+fn no_locked_memory_is_needed() {
+    let lab = Lab::in_memory();
+    let script = "echo 1 > f1; (cat f1; echo 2) | sort -r > f2; mkdir -p d/e; cat f2";
+    for (limit, options) in [(0, &["--dry-run"][..]), (8, &["--retry", "1"]), (0, &[])] {
+        let done = run_below(&lab, &format!("ulimit -l {limit}; "), options, script).run();
+        assert!(done.expect(0).text().starts_with("2\n1\n"));
+    }
+    assert_eq!(lab.read("f2"), "2\n1\n");
+    lab.expect_clean();
+}
+
+/// However little address space there is, a command does all that it does natively, or nothing, and fails.
+#[test]
+fn little_address_space_is_all_or_nothing() {
+    let lab = Lab::in_memory();
+    let script =
+        "set -e; echo 1 > f1; echo 2 > f2; cat f1 f2 | sort -r > f3; mkdir d; (cat f3) > d/f4";
+    let mut before = Tree::of(lab.tree());
+    let (mut done_all, mut failed) = (0, 0);
+    for mib in [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 160, 512, 4096, 70_000] {
+        for options in [&[][..], &["--dry-run"]] {
+            let start = format!("ulimit -v {}; ", mib << 10);
+            let done = run_below(&lab, &start, options, script).run();
+            if done.code() != 0 {
+                // A program that is not even loaded has its own words, and 127.
+                assert!(
+                    [125, 126, 127, 1, 2, 134, 137, 139].contains(&done.code()),
+                    "{mib}: {done:?}"
+                );
+                assert!(!done.stderr.contains("panicked"), "{mib}: {done:?}");
+                before.expect_same(&Tree::of(lab.tree()));
+                failed += 1;
+            } else if options.is_empty() {
+                assert_eq!(lab.native("cat d/f4").expect(0).text(), "2\n1\n", "{mib}: {done:?}");
+                let _ = lab.native("rm -r f1 f2 f3 d").expect(0);
+                before = Tree::of(lab.tree());
+                done_all += 1;
+            } else {
+                before.expect_same(&Tree::of(lab.tree()));
+            }
+        }
+    }
+    assert!(failed > 0 && done_all >= 4, "{failed} {done_all}");
     lab.expect_clean();
 }
 
