@@ -271,7 +271,7 @@ fn check(path: &Path, scripts: usize) -> Result<Takes, String> {
             check(interpreter, scripts - 1)
                 .map_err(|why| format!("its interpreter {}: {why}", quoted(interpreter)))
         }
-        Kind::Alone(_) if can_be_accompanied() => Ok(Takes::Beside),
+        Kind::Alone(_) | Kind::Sanitized(_) if can_be_accompanied() => Ok(Takes::Beside),
         Kind::Alone(_) => {
             Err("it is statically linked, or of another C library, so nothing can be loaded \
                                into it on this machine; run it with --view overlay"

@@ -119,6 +119,9 @@ pub enum Kind {
     Script(Vec<u8>, Vec<u8>),
     /// A 64-bit program that the dynamic linker of the GNU C library loads, and where that is: it preloads a library.
     Dynamic(Vec<u8>),
+    /// The same, and its first library is a sanitizer's that wants nothing preloaded: an address sanitizer's has to be in front
+    /// of all others, and a thread sanitizer's to see each thread first.
+    Sanitized(Vec<u8>),
     /// Another 64-bit program. It is statically linked, or this is its own dynamic linker.
     Alone(Option<Vec<u8>>),
     /// A program for another processor, or a 32-bit one.
@@ -127,6 +130,9 @@ pub enum Kind {
     Unknown,
 }
 
+/// As much of a script's first line as is looked at: the kernel takes less.
+const LINE_MAX: usize = 510;
+
 /// Looks at the beginning of a program. `read_at` reads from it at an offset, and answers how many bytes it has read: 0 also
 /// for an error.
 pub fn kind(read_at: impl Fn(&mut [u8], u64) -> usize) -> Kind {
@@ -134,10 +140,14 @@ pub fn kind(read_at: impl Fn(&mut [u8], u64) -> usize) -> Kind {
     const X86_64: u64 = 62;
     /// The longest path that the kernel takes.
     const PATH_MAX: u64 = 4096;
-    let mut head = [0; 512];
+    /// More than the kernel takes: 64 KiB of them.
+    const HEADERS_MAX: u64 = 2048;
+    // As a rule all program headers are in it.
+    let mut head = [0; 1024];
     let size = read_at(&mut head, 0).min(head.len());
     let head = &head[..size];
     if let Some(line) = head.strip_prefix(b"#!") {
+        let line = &line[..line.len().min(LINE_MAX)];
         let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
         let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
         let (interpreter, argument) = line.split_at(end);
@@ -146,7 +156,6 @@ pub fn kind(read_at: impl Fn(&mut [u8], u64) -> usize) -> Kind {
             _ => Kind::Script(interpreter.to_vec(), argument.trim_ascii().to_vec()),
         };
     }
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |value, b| value << 8 | u64::from(*b));
     if !head.starts_with(b"\x7fELF") || size < 64 {
         return Kind::Unknown;
     }
@@ -154,21 +163,94 @@ pub fn kind(read_at: impl Fn(&mut [u8], u64) -> usize) -> Kind {
         return Kind::Foreign;
     }
     let (start, size, count) = (word(&head[32..40]), word(&head[54..56]), word(&head[56..58]));
-    let linker = (0..count).find_map(|index| {
-        let mut entry = [0; 40];
+    let headers = (0..count.min(HEADERS_MAX)).map_while(|index| {
         let at = start.saturating_add(index * size);
-        let is_there = read_at(&mut entry, at) == entry.len() && word(&entry[..4]) == PT_INTERP;
-        is_there.then(|| {
-            let mut path = vec![0; word(&entry[32..]).min(PATH_MAX) as usize];
-            let read = read_at(&mut path, word(&entry[8..16]));
-            path.truncate(path[..read].iter().position(|&byte| byte == 0).unwrap_or(read));
-            path
-        })
+        let mut entry = [0; Header::SIZE];
+        let known = usize::try_from(at).ok().and_then(|at| head.get(at..at + Header::SIZE));
+        match known {
+            Some(known) => entry.copy_from_slice(known),
+            None if read_at(&mut entry, at) < entry.len() => return None,
+            None => {}
+        }
+        Some(Header::of(&entry))
+    });
+    let headers: Vec<Header> = headers.collect();
+    let linker = headers.iter().find(|header| header.kind == PT_INTERP).map(|header| {
+        let mut path = vec![0; header.size.min(PATH_MAX) as usize];
+        let read = read_at(&mut path, header.offset);
+        path.truncate(path[..read].iter().position(|&byte| byte == 0).unwrap_or(read));
+        path
     });
     match linker {
-        Some(path) if is_gnu(&path) => Kind::Dynamic(path),
-        linker => Kind::Alone(linker),
+        Some(path) if !is_gnu(&path) => Kind::Alone(Some(path)),
+        Some(path) if first_library(&headers, read_at).is_some_and(|name| wants_none(&name)) => {
+            Kind::Sanitized(path)
+        }
+        Some(path) => Kind::Dynamic(path),
+        None => Kind::Alone(None),
     }
+}
+
+/// A little-endian number.
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0_u64, |value, b| value << 8 | u64::from(*b))
+}
+
+/// A program header (elf(5)), as far as it is needed.
+struct Header {
+    kind: u64,
+    offset: u64,
+    address: u64,
+    /// In the file.
+    size: u64,
+}
+
+impl Header {
+    const SIZE: usize = 40;
+
+    fn of(entry: &[u8; Self::SIZE]) -> Header {
+        Header {
+            kind: word(&entry[..4]),
+            offset: word(&entry[8..16]),
+            address: word(&entry[16..24]),
+            size: word(&entry[32..40]),
+        }
+    }
+}
+
+/// The name of the first library that a program needs.
+fn first_library(headers: &[Header], read_at: impl Fn(&mut [u8], u64) -> usize) -> Option<Vec<u8>> {
+    const PT_LOAD: u64 = 1;
+    const PT_DYNAMIC: u64 = 2;
+    const DT_NEEDED: u64 = 1;
+    const DT_STRTAB: u64 = 5;
+    /// A program has some thirty entries.
+    const DYNAMIC_MAX: u64 = 4096;
+    /// Longer than the names in question.
+    const NAME_MAX: usize = 64;
+    let dynamic = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
+    let mut entries = vec![0; dynamic.size.min(DYNAMIC_MAX) as usize];
+    let read = read_at(&mut entries, dynamic.offset).min(entries.len());
+    let value = |tag: u64| {
+        let mut entries = entries[..read].chunks_exact(16);
+        entries.find(|entry| word(&entry[..8]) == tag).map(|entry| word(&entry[8..]))
+    };
+    let place = value(DT_STRTAB)?.checked_add(value(DT_NEEDED)?)?;
+    let holds = |header: &&Header| {
+        header.kind == PT_LOAD
+            && place.checked_sub(header.address).is_some_and(|into| into < header.size)
+    };
+    let header = headers.iter().find(holds)?;
+    let mut name = vec![0; NAME_MAX];
+    let read = read_at(&mut name, header.offset.checked_add(place - header.address)?);
+    name.truncate(name[..read.min(NAME_MAX)].iter().position(|&byte| byte == 0)?);
+    Some(name)
+}
+
+/// Whether it is a library of GCC's or Clang's that wants nothing preloaded.
+fn wants_none(library: &[u8]) -> bool {
+    let all = ["libasan.so", "libtsan.so", "libclang_rt.asan", "libclang_rt.tsan"];
+    all.iter().any(|name| library.starts_with(name.as_bytes()))
 }
 
 /// Whether it is the dynamic linker of the GNU C library, by its name.
@@ -251,6 +333,42 @@ mod tests {
         assert_eq!(with(gnu), Kind::Dynamic(gnu.to_vec()));
         let musl = b"/lib/ld-musl-x86_64.so.1";
         assert_eq!(with(musl), Kind::Alone(Some(musl.to_vec())));
+    }
+
+    #[test]
+    fn a_sanitizers_library_is_seen() {
+        let with = |library: &[u8], strings: u64| {
+            let mut all = vec![0; 0x400];
+            all[..64]
+                .copy_from_slice(&std::fs::read(std::env::current_exe().unwrap()).unwrap()[..64]);
+            all[32..40].copy_from_slice(&64_u64.to_le_bytes());
+            all[54..58].copy_from_slice(&[56, 0, 3, 0]);
+            let linker = b"/lib64/ld-linux-x86-64.so.2\0";
+            // Mapped elsewhere than it lies in the file.
+            let headers =
+                [(1, 0, 0x1000, 0x400), (2, 0x200, 0, 64), (3, 0x300, 0, linker.len() as u64)];
+            for (at, (kind, offset, address, size)) in headers.into_iter().enumerate() {
+                let at = 64 + at * 56;
+                all[at] = kind;
+                for (into, value) in [(8, offset), (16, address), (32, size)] {
+                    all[at + into..at + into + 8].copy_from_slice(&u64::to_le_bytes(value));
+                }
+            }
+            for (at, number) in [1, 7, 5, strings, 0, 0].into_iter().enumerate() {
+                all[0x200 + at * 8..0x208 + at * 8].copy_from_slice(&u64::to_le_bytes(number));
+            }
+            all[0x300..0x300 + linker.len()].copy_from_slice(linker);
+            all[0x387..0x387 + library.len()].copy_from_slice(library);
+            of(&all)
+        };
+        for first in [&b"libasan.so.8"[..], b"libtsan.so.2", b"libclang_rt.asan-x86_64.so"] {
+            assert!(matches!(with(first, 0x1380), Kind::Sanitized(_)));
+            // What lies nowhere is not looked at.
+            for strings in [0, 0x13fa, u64::MAX] {
+                assert!(matches!(with(first, strings), Kind::Dynamic(_)));
+            }
+        }
+        assert!(matches!(with(b"libc.so.6", 0x1380), Kind::Dynamic(_)));
     }
 
     #[test]

@@ -25,10 +25,11 @@ pub const PROGRAM: &str = "TXOS_PROGRAM";
 /// The file that it was found in, for `/proc/self/exe`.
 pub const FILE: &str = "TXOS_PROGRAM_FILE";
 
-/// Programs that can be anywhere are put here, where the kernel puts nothing.
-const PLACE: u64 = 0x4000_0000_0000;
+/// Programs that can be anywhere are put here: where the kernel puts nothing (it begins at 0x5555_5555_4000), and a thread
+/// sanitizer takes them for programs.
+const PLACE: u64 = 0x5500_0000_0000;
 /// So many bits of the page's number are random.
-const RANDOM_BITS: u32 = 28;
+const RANDOM_BITS: u32 = 26;
 
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;

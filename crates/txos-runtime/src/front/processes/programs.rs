@@ -153,12 +153,15 @@ fn prepare(link: &Link, call: &Call) -> Result<Image, Stop> {
             )));
         }
         match kind {
+            Kind::Sanitized(linker) if program::can_be_accompanied() => {
+                return load(link, found, &name, Some(linker), called, arguments);
+            }
             Kind::Dynamic(linker)
                 if asks_only(call, at)? || has_other_libraries(link, other_libraries) =>
             {
                 return load(link, found, &name, Some(linker), called, arguments);
             }
-            Kind::Dynamic(_) => {
+            Kind::Dynamic(_) | Kind::Sanitized(_) => {
                 return Ok(match (all_stable, first, found) {
                     (true, Some(path), _) => {
                         Image { path, arguments: None, copy: None, beside: None }

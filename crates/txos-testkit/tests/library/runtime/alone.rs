@@ -205,27 +205,6 @@ func main() {
     pair.clean();
 }
 
-/// A leak checker stops the threads of its program from a process that has the program's memory. It is told that there is none, and why.
-#[test]
-fn programs_with_a_leak_checker() {
-    let pair = Pair::new("printf 'int main() { return 0; }' > main.c");
-    let compiled = "if cc -fsanitize=leak -o program main.c; then echo built; fi";
-    let built = pair.ours.native(compiled).text().contains("built");
-    require!(built && pair.native.native(compiled).text().contains("built"), "there is no LSan");
-    let ends = |command: &[&str]| {
-        let before = Tree::of(pair.ours.tree());
-        let done = pair.transaction(command).run();
-        assert_ne!(done.code(), 0, "{done:?}");
-        assert!(done.stderr.contains("`clone` fails (EPERM)"), "{done:?}");
-        assert!(done.stderr.contains("LeakSanitizer has encountered"), "{done:?}");
-        before.expect_same(&Tree::of(pair.ours.tree()));
-    };
-    ends(&["./program"]);
-    ends(&["sh", "-c", "echo new > new; ./program"]);
-    pair.does(&["sh", "-c", "LSAN_OPTIONS=detect_leaks=0 ./program; echo $? > status"]);
-    pair.clean();
-}
-
 /// The transaction is whole, or nothing of it is there.
 #[test]
 fn one_is_killed() {

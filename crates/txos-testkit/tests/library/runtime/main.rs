@@ -32,6 +32,7 @@ mod processes;
 mod program;
 mod put_back;
 mod received;
+mod sanitizers;
 mod scope;
 mod signalling;
 mod sweep;
