@@ -40,18 +40,40 @@ impl Check {
 #[must_use]
 pub fn doctor() -> Vec<Check> {
     let root = is_privileged();
+    let chosen = Chosen::now();
     let mut checks = vec![kernel(), overlay(), supervision(), wake_up()];
     checks.extend(kind_of_root());
-    checks.push(namespaces(root));
-    checks.push(view());
+    checks.push(namespaces(root, &chosen));
+    checks.push(view(&chosen));
     if let Some(check) = tracing() {
         checks.push(check);
     }
     if root {
         checks.push(gate());
     }
-    checks.push(root_directory(root));
+    checks.push(root_directory(root, &chosen));
     checks
+}
+
+/// The view that `txos run` takes without being asked for one.
+#[derive(Debug)]
+enum Chosen {
+    /// An overlay's.
+    Overlay,
+    /// The library's, as no namespaces are to be had.
+    NoNamespaces(std::io::Error),
+    /// The library's, as the root directory is an overlay itself.
+    OnOverlay,
+}
+
+impl Chosen {
+    fn now() -> Chosen {
+        match refuses_views() {
+            Some(error) => Chosen::NoNamespaces(error),
+            None if is_on_overlay(&[]) => Chosen::OnOverlay,
+            None => Chosen::Overlay,
+        }
+    }
 }
 
 /// Why no overlay can be mounted for a command: the kernel refuses this process the namespaces.
@@ -72,20 +94,26 @@ pub fn is_on_overlay(scope: &[PathBuf]) -> bool {
 }
 
 /// In which view `txos run` runs a command.
-fn view() -> Check {
+fn view(chosen: &Chosen) -> Check {
     let name = "view";
     let library = "the library's, in the command's programs (docs/runtime.md)";
-    if let Some(error) = refuses_views() {
-        return Check::good(name, format!("{library}: no namespaces are to be had ({error})"));
-    }
-    if is_on_overlay(&[]) {
-        let detail = format!(
+    let detail = match chosen {
+        Chosen::Overlay => return Check::good(name, "an overlay's"),
+        Chosen::NoNamespaces(error) => {
+            format!("{library}: no namespaces are to be had ({error})")
+        }
+        Chosen::OnOverlay => format!(
             "{library}: the root directory is an overlay; with --scope for trees on other file systems, an overlay's"
-        );
-        return Check::good(name, detail);
-    }
-    Check::good(name, "an overlay's")
+        ),
+    };
+    let advice =
+        format!("It can't hold {}: `txos run` refuses those.", ONLY_WITH_OVERLAY.join(" "));
+    Check { advice: Some(advice), ..Check::good(name, detail) }
 }
+
+/// What `txos run` does in an overlay's view only.
+const ONLY_WITH_OVERLAY: [&str; 5] =
+    ["--hide", "--keep-inode", "--memory", "--no-network", "--no-preload"];
 
 fn kernel() -> Check {
     let name = "kernel";
@@ -139,14 +167,17 @@ fn wake_up() -> Check {
     }
 }
 
-fn namespaces(root: bool) -> Check {
+/// Without them there is another view.
+fn namespaces(root: bool, chosen: &Chosen) -> Check {
     let name = if root { "mount namespaces" } else { "user namespaces" };
-    match probe::namespaces(!root) {
-        Ok(()) => Check::good(name, "available"),
-        Err(e) => {
-            let advice = namespace_advice(!root, Asker::now());
-            Check::bad(name, e.to_string(), advice.trim_start_matches(['.', ' ']).to_owned())
+    match chosen {
+        Chosen::NoNamespaces(error) => {
+            let why = cause_of_refusal(!root, Asker::now());
+            let detail = format!("not available ({error}), so that there is no overlay's view");
+            let advice = Some(why.trim_start_matches(['.', ' ']).to_owned());
+            Check { advice, ..Check::good(name, detail) }
         }
+        Chosen::Overlay | Chosen::OnOverlay => Check::good(name, "available"),
     }
 }
 
@@ -245,8 +276,17 @@ fn gate() -> Check {
     }
 }
 
-fn root_directory(root: bool) -> Check {
+fn root_directory(root: bool, chosen: &Chosen) -> Check {
     let name = "root file system";
+    let is_known = || {
+        is_on_overlay(&[])
+            || rustix::fs::statfs("/").is_ok_and(|stat| scope::versions_magic(stat.f_type))
+    };
+    // Nothing is mounted over it: it need not be a mount, nor a layer.
+    if !matches!(chosen, Chosen::Overlay) && is_known() {
+        let how = "versioned whole in the library's view, but for";
+        return Check::good(name, format!("{how} {}", scope::NEVER.join(" ")));
+    }
     let Ok(mounts) = mounts::visible() else {
         return Check::bad(name, "the mount table can't be read", "Mount /proc.");
     };
