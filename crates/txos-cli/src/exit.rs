@@ -199,20 +199,6 @@ pub fn of_start_error(error: io::Error) -> CommandStatus {
     }
 }
 
-/// The name of a signal, as `kill -l` prints it with `SIG` before.
-pub fn signal_name(signal: i32) -> String {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    let index = usize::try_from(signal).ok().and_then(|n| n.checked_sub(1));
-    match index.and_then(|i| NAMES.get(i)) {
-        Some(name) => format!("SIG{name}"),
-        None => format!("signal {signal}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,13 +265,5 @@ mod tests {
         assert!(text.contains("\n  /f0: its content was changed\n"));
         assert!(text.ends_with("and 3 more"));
         assert!(!conflict_message(&many[..10], "").contains("more"));
-    }
-
-    #[test]
-    fn signals_have_names() {
-        assert_eq!(signal_name(libc::SIGINT), "SIGINT");
-        assert_eq!(signal_name(libc::SIGSYS), "SIGSYS");
-        assert_eq!(signal_name(40), "signal 40");
-        assert_eq!(signal_name(-1), "signal -1");
     }
 }

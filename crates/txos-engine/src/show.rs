@@ -221,6 +221,21 @@ fn local_tm(stamp: Stamp) -> Option<libc::tm> {
     }
 }
 
+/// The name of a signal, as `kill -l` prints it with `SIG` before.
+#[must_use]
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let index = usize::try_from(signal).ok().and_then(|n| n.checked_sub(1));
+    match index.and_then(|i| NAMES.get(i)) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("signal {signal}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,5 +263,13 @@ mod tests {
         for bytes in [&b"/etc/passwd"[..], b"a\nb\xff\"", b"\\", b"", b"\"x\"", b"\x01\x7f"] {
             assert_eq!(unquoted(&quoted_bytes(bytes)).as_deref(), Some(bytes));
         }
+    }
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!(signal_name(libc::SIGINT), "SIGINT");
+        assert_eq!(signal_name(libc::SIGSYS), "SIGSYS");
+        assert_eq!(signal_name(40), "signal 40");
+        assert_eq!(signal_name(-1), "signal -1");
     }
 }

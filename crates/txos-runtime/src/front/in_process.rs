@@ -15,6 +15,7 @@ use txos_engine::TxId;
 use txos_engine::object::FileId;
 use txos_engine::program::{self, Kind};
 use txos_engine::scope;
+use txos_engine::show::signal_name;
 use txos_engine::txn::{Delivery, Ended};
 
 use super::entry::Regs;
@@ -25,7 +26,7 @@ use super::report::{Report, reason};
 use super::session;
 use super::thread::{self, Thread};
 use super::tls::here;
-use super::{api, checkpoint, interpose, loader};
+use super::{api, checkpoint, interpose, loader, signals};
 use crate::raw::syscall;
 use crate::tx::staging::{self, Label, label};
 use crate::tx::{Committed, Failure, How, acquire, flags, kernel, shared};
@@ -120,6 +121,8 @@ impl Command {
     }
 
     fn decide(&self, thread: &mut Thread, status: i32) -> (i32, Option<Waiting>) {
+        // From here on it says what becomes of the transaction itself.
+        signals::say_no_more();
         if status != 0 {
             session::abort_in(thread, session::ended());
             if !self.quiet {
@@ -155,6 +158,34 @@ impl Command {
             (None, "") => api::tell("nothing changed"),
             (None, live) => api::tell(&format!("nothing to commit; live: {live}")),
         }
+    }
+
+    /// A signal has killed its process: all is rolled back. `0`: it is not known which.
+    pub fn was_killed(&self, signal: i32, report: &Report) {
+        if !self.says_its_end() {
+            return;
+        }
+        let by = if signal == 0 { String::new() } else { format!(" by {}", signal_name(signal)) };
+        api::tell(&format!("{} was killed{by}; {}", self.name, rolled_back(&report.live)));
+    }
+
+    /// What is to be said when one of these signals kills its process, which has the transaction.
+    pub fn foresees(&self, signals: signals::Set) {
+        if self.says_its_end() {
+            signals::say_before(signals, |signal| {
+                let killed = format!("txos: {} was killed by {}", self.name, signal_name(signal));
+                let gone = rolled_back("");
+                [
+                    format!("{killed}; {gone}\n"),
+                    format!("{killed}; rolled back, but for what is live\n"),
+                ]
+            });
+        }
+    }
+
+    /// Whether nobody else says how it ends, and it is to be said.
+    fn says_its_end(&self) -> bool {
+        self.report.is_none() && !self.quiet
     }
 
     /// In the command's process, when the transaction has moved to another one: it does not report.

@@ -447,6 +447,9 @@ fn begin_in(
         thread.counters.restarted += 1;
     }
     let live = if command.is_some() { signals::ending() } else { 0 };
+    if let Some(command) = &command {
+        command.foresees(live);
+    }
     let at_once = signals::at_once();
     let masks = Masks { before, programs: before, live, at_once, fresh: false };
     if live != 0 {

@@ -12,14 +12,15 @@
 //! program's code only. While runtime code runs they are blocked like the others.
 #![allow(unsafe_code)] // raw system calls, and memory that the program points at
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::loader::memory;
 use super::tls::here;
 use super::{entry, outside};
 use crate::call::Call;
 use crate::raw::syscall;
+use crate::tx::was_something_live;
 use crate::user::{Plain, UserPtr};
 
 /// A set of signals, as the kernel has it.
@@ -229,7 +230,95 @@ pub fn set_mask(mask: Set) -> Set {
     procmask(libc::SIG_SETMASK, mask)
 }
 
+/// Of [`ENDING`]: those before which the library says what becomes of the command, whose process they end.
+static SAID: AtomicU64 = AtomicU64::new(0);
+/// What it says, and what where something was live, for each of [`ENDING`].
+static WORDS: OnceLock<[[String; 2]; ENDING.len()]> = OnceLock::new();
+/// The dispositions of those as the program sees them: it has no handler.
+static DEFAULTS: Mutex<[Action; ENDING.len()]> = Mutex::new([DEFAULT; ENDING.len()]);
+const DEFAULT: Action = Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+
+fn defaults() -> MutexGuard<'static, [Action; ENDING.len()]> {
+    DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the library say something before one of these signals, which nobody handles, ends the process.
+pub fn say_before(signals: Set, words: impl Fn(i32) -> [String; 2]) {
+    let signals = signals & all_ending();
+    if signals == 0 || WORDS.set(ENDING.map(words)).is_err() {
+        return;
+    }
+    let mut defaults = defaults();
+    for (signal, default) in ENDING.into_iter().zip(defaults.iter_mut()) {
+        if signals & of(signal) == 0 {
+            continue;
+        }
+        if let Ok(before) = real_action(signal, None)
+            && before.handler == libc::SIG_DFL
+            && real_action(signal, Some(&saying())).is_ok()
+        {
+            *default = before;
+            SAID.fetch_or(of(signal), Ordering::Relaxed);
+        }
+    }
+}
+
+/// As if [`say_before`] had not been: another process says it, or there is nothing to be said any more.
+pub fn say_no_more() {
+    let said = SAID.swap(0, Ordering::Relaxed);
+    let defaults = defaults();
+    for (signal, default) in ENDING.into_iter().zip(defaults.iter()) {
+        let is_ours = || {
+            real_action(signal, None)
+                .is_ok_and(|action| action.handler == say as *const () as usize)
+        };
+        if said & of(signal) != 0 && is_ours() {
+            let _ = real_action(signal, Some(default));
+        }
+    }
+}
+
+/// The disposition by which that is said.
+fn saying() -> Action {
+    let (handler, flags) = (say as *const () as usize, libc::SA_ONSTACK as u64);
+    returning(Action { handler, flags, ..DEFAULT })
+}
+
+/// Ends the process, as the signal does by itself. This may interrupt the program and the library wherever they are, so it takes
+/// nothing of either but what never changes.
+extern "C" fn say(signal: i32) {
+    SAID.store(0, Ordering::Relaxed);
+    let words = ENDING.iter().position(|&ending| ending == signal).zip(WORDS.get());
+    if let Some(words) =
+        words.and_then(|(at, words)| words[at].get(usize::from(was_something_live())))
+    {
+        let line = [2, words.as_ptr() as u64, words.len() as u64, 0, 0, 0];
+        // SAFETY: the kernel reads it.
+        unsafe { syscall(libc::SYS_write, line) };
+    }
+    take_default(signal);
+}
+
+/// `rt_sigaction`, of what the program sees.
 fn kernel_action(signal: i32, new: Option<&Action>) -> Result<Action, i64> {
+    if !(1..=64).contains(&signal) || SAID.load(Ordering::Relaxed) & of(signal) == 0 {
+        return real_action(signal, new);
+    }
+    let Some(at) = ENDING.iter().position(|&ending| ending == signal) else {
+        return real_action(signal, new);
+    };
+    let own = saying();
+    let is_default = |action: &Action| action.handler == libc::SIG_DFL;
+    let old = real_action(signal, new.map(|new| if is_default(new) { &own } else { new }))?;
+    let mut defaults = defaults();
+    let old = if old.handler == own.handler { defaults[at] } else { old };
+    if let Some(new) = new.filter(|new| is_default(new)) {
+        defaults[at] = *new;
+    }
+    Ok(old)
+}
+
+fn real_action(signal: i32, new: Option<&Action>) -> Result<Action, i64> {
     let mut old = Action::default();
     let new = new.map_or(0, |new| std::ptr::from_ref(new) as u64);
     let args = [signal as u64, new, (&raw mut old) as u64, SET, 0, 0];

@@ -260,6 +260,7 @@ pub struct Tx {
 }
 
 pub use messages::say;
+pub use parts::was_something_live;
 
 /// The present, as file systems stamp it.
 #[must_use]

@@ -1,12 +1,21 @@
 //! What a transaction consists of besides the tree ([`super::tree`]) and descriptors ([`super::files`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use txos_engine::readset::{Coverage, ReadSet};
 use txos_engine::realm::{RetryHistory, TxHandle};
 use txos_engine::scope::Scope;
 
 use super::{perm, shared, single_call, staging};
+
+/// Whether something of a transaction of this process was not part of it.
+static SOMETHING_LIVE: AtomicBool = AtomicBool::new(false);
+
+/// The same, for a handler of signals.
+pub fn was_something_live() -> bool {
+    SOMETHING_LIVE.load(Ordering::Relaxed)
+}
 
 /// What the transaction has acquired, and what it remembers to have seen.
 #[derive(Debug)]
@@ -161,6 +170,7 @@ impl Report {
     /// are warned.
     pub fn note_live(&mut self, what: &'static str, path: &[u8]) -> bool {
         self.unsupported += 1;
+        SOMETHING_LIVE.store(true, Ordering::Relaxed);
         let paths = self.live.entry(what).or_default();
         if !path.is_empty() && paths.len() < LIVE_PATHS_MAX {
             paths.insert(path.to_vec());

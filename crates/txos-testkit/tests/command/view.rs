@@ -358,31 +358,60 @@ fn a_terminal_is_a_terminal() {
     let _ = running.wait().expect(0);
 }
 
+/// Ctrl-C ends a command, which is rolled back, unless that handles it: then it decides itself.
 #[test]
 fn ctrl_c_interrupts_the_command() {
+    // With `txos` as the command's parent, and in its place: there the command is in the foreground by itself.
+    for options in
+        [&["--scope", "."][..], &["--view", "library", "--retry", "0"], &["--view", "library"]]
+    {
+        ctrl_c_interrupts(options);
+    }
+}
+
+fn ctrl_c_interrupts(options: &[&str]) {
     let lab = Lab::in_memory();
-    let (mut pty, inner) = Pty::open(80, 24);
+    let runs = |script: &str, more: &[&str]| {
+        let (pty, inner) = Pty::open(80, 24);
+        let words = [&["run"], options, more, &["--", "sh", "-c", script]].concat();
+        (pty, lab.txos(words).terminal(inner).start())
+    };
+    let before = Tree::of(lab.tree());
     // Whom it is to end says so itself: a shell that has just forked would still take the signal for its own.
-    let script = "echo > made; sh -c 'echo ready; exec sleep 1000'; echo > more";
-    let running = lab.script(&[], script).terminal(inner).start();
-    pty.expect("ready");
-    pty.type_in("\x03");
-    let shown = pty.rest();
-    let done = running.wait();
-    assert_eq!(done.code(), 130, "{shown}");
-    assert!(shown.contains("rolled back"), "{shown}");
-    assert!(!lab.path("made").exists());
+    for script in [
+        "echo > made; sh -c 'echo ready; exec sleep 1000'; echo > more",
+        // One process only, which waits in the kernel.
+        "echo > made; echo ready; exec sleep 1000",
+    ] {
+        let (mut pty, running) = runs(script, &[]);
+        pty.expect("ready");
+        pty.type_in("\x03");
+        let shown = pty.rest();
+        let done = running.wait();
+        assert_eq!(done.code(), 130, "{options:?} {script}: {shown}");
+        assert!(shown.contains("rolled back"), "{options:?} {script}: {shown}");
+        before.expect_same(&Tree::of(lab.tree()));
+    }
     // A command that handles it decides itself.
-    let (mut pty, inner) = Pty::open(80, 24);
     let script =
         "trap 'echo caught; echo > caught; exit 0' INT; echo ready; sleep 1000 & wait; exit 9";
-    let running = lab.script(&["--leftover", "kill"], script).terminal(inner).start();
+    let (mut pty, running) = runs(script, &["--leftover", "kill"]);
     pty.expect("ready");
     pty.type_in("\x03");
     pty.expect("caught");
     let _ = pty.rest();
     let _ = running.wait().expect(0);
     assert!(lab.path("caught").exists());
+    // Also where nothing else makes `txos` stay beside it.
+    let script =
+        "trap 'echo caught; echo > caught-again; exit 0' INT; echo ready; read line; exit 9";
+    let (mut pty, running) = runs(script, &[]);
+    pty.expect("ready");
+    pty.type_in("\x03");
+    pty.expect("caught");
+    let _ = pty.rest();
+    let _ = running.wait().expect(0);
+    assert!(lab.path("caught-again").exists());
     lab.expect_clean();
 }
 

@@ -80,6 +80,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     wire::send(socket, &born_request(), &[socket]).map_err(|e| failed("sendmsg", e))?;
     let arrived = wire::receive::<Request>(theirs).map_err(|e| failed("recvmsg", e))?;
     arrived.into_iter().flat_map(|(_, beside)| beside).flatten().for_each(kernel::close);
+    // The server says it from here on.
+    signals::say_no_more();
     // No signal: the command does not know of this child, and does not wait for it.
     // SAFETY: the child is a copy that goes on here, on its own copy of this stack.
     let child = check(unsafe { syscall(libc::SYS_clone, [0; 6]) });

@@ -265,8 +265,7 @@ fn wait_for_end(process: i32) -> bool {
 fn ended_by_linker(number: u32, process: i32) -> bool {
     /// What ld.so ends with.
     const CANT_START: i32 = 127;
-    let status = status_of_zombie(number).or_else(|| status_of_collected(process));
-    status
+    status_of_ended(number, process)
         .is_some_and(|status| libc::WIFSIGNALED(status) || libc::WEXITSTATUS(status) == CANT_START)
 }
 
@@ -280,6 +279,19 @@ fn of_zombie<T: std::str::FromStr>(number: u32, field: usize) -> Option<T> {
     let mut fields = rest.split_ascii_whitespace();
     let ended = fields.next()? == "Z";
     fields.nth(field - STATE - 1)?.parse().ok().filter(|_| ended)
+}
+
+/// The signal that has killed a process; 0: it can't be found out any more. `None`: it has ended by itself.
+fn killed_by(number: u32, process: i32) -> Option<i32> {
+    match status_of_ended(number, process) {
+        Some(status) => libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        None => Some(0),
+    }
+}
+
+/// The status of a process that has ended.
+fn status_of_ended(number: u32, process: i32) -> Option<i32> {
+    status_of_zombie(number).or_else(|| status_of_collected(process))
 }
 
 /// The status of a process that nobody has waited for yet.
@@ -469,14 +481,16 @@ fn serve(
     let (Some(mut desk), Ok(())) = (Desk::new(outlets), wire::ask_for_senders(socket)) else {
         return;
     };
+    // As long as it waits for the answer it is surely there.
+    // SAFETY: it takes nothing.
+    let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) } as u32;
+    let process = descriptor_of(parent).ok().map(|process| (parent, process));
     let answer = there.as_ref().map_or_else(|failure| -i64::from(failure.errno), |()| 0);
     if wire::send(socket, &Answer::new(How::Done, answer), &[]).is_err() || there.is_err() {
         return;
     }
     // SAFETY: the name ends with its zero.
     unsafe { syscall(libc::SYS_prctl, [15, c"txos".as_ptr() as u64, 0, 0, 0, 0]) };
-    // SAFETY: it takes nothing.
-    let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) } as u32;
     let first = Member {
         socket,
         window,
@@ -485,7 +499,7 @@ fn serve(
         own: Own::default(),
         who: 0,
         unchanged: !identities::are_limited(),
-        process: descriptor_of(parent).ok().map(|process| (parent, process)),
+        process,
         first: true,
         parent: None,
         joined: false,
@@ -719,6 +733,7 @@ impl Server<'_> {
         // SAFETY: only this process's mapping goes, and nothing points into it.
         unsafe { wire::unmap_window(member.window) };
         let mut runs_without = becomes != 0;
+        let mut killed = None;
         if let Some((number, process)) = member.process {
             if runs_without {
                 // A program that goes on without its connection is not let go on.
@@ -726,11 +741,18 @@ impl Server<'_> {
                     kill(process);
                     false
                 };
-                let loads = becomes == Loads::Surely as u32 && !member.first;
-                runs_without = !(ended && loads && ended_by_linker(number, process));
+                let loads = becomes == Loads::Surely as u32;
+                let has_ended = || match member.first {
+                    true => killed_by(number, process).is_some_and(|signal| signal != 0),
+                    false => ended_by_linker(number, process),
+                };
+                runs_without = !(ended && loads && has_ended());
             }
             if self.hosted.is_some() && !left && !member.joined {
                 wait_for_end(process);
+            }
+            if member.first && !left && !runs_without && wait_for_end(process) {
+                killed = killed_by(number, process);
             }
             kernel::close(process);
         }
@@ -744,6 +766,9 @@ impl Server<'_> {
         }
         if member.first {
             session::abort_in(self.thread, session::ended());
+            if let (Some(signal), Some(command)) = (killed, self.command()) {
+                command.was_killed(signal, &self.thread.report);
+            }
             self.desk.end_members(reason::EXITED);
             return false;
         }

@@ -6,7 +6,7 @@ use txos_testkit::image::Image;
 use txos_testkit::tree::Tolerance;
 use txos_testkit::user::User;
 use txos_testkit::wait::until;
-use txos_testkit::{Invocation, Lab, Tree, binary, require, require_some, skip, system};
+use txos_testkit::{Done, Invocation, Lab, Tree, binary, require, require_some, skip, system};
 
 use super::program::{Linked, program};
 use super::whole::{Pair, SOURCES};
@@ -530,6 +530,68 @@ fn one_of_several_is_killed() {
     let pair = Pair::new(SOURCES);
     pair.does(&["sh", "-c", "sh -c 'echo was > here; kill -9 $$'; echo $? >> here; cat here"]);
     pair.clean();
+}
+
+/// What became of a command that a signal has ended is said as in the overlay's view, by the process that has the transaction.
+#[test]
+fn a_signal_that_ends_it_is_named() {
+    let place = Lab::in_memory();
+    let _ = place.native("mkfifo ready never; echo old > kept");
+    let before = Tree::of(place.tree());
+    // Who says it may do so when others have learnt of the end already: all that is said until nobody can say any more.
+    let ends = |options: &[&str], script: &str, signal: Option<Signal>| {
+        let pipe = "set -o pipefail; \"$@\" 2>&1 | cat";
+        let script = format!("echo new > kept; echo 1 > f; {script}");
+        let running = Invocation::new("bash")
+            .args(["-c", pipe, "bash"])
+            .arg(binary::txos())
+            .args(["run", "--view", "library"])
+            .args(options)
+            .args(["--", "sh", "-c", &script])
+            .env("TXOS_STORE", place.store())
+            .env("TXOS_REALM", place.realm())
+            .dir(place.tree())
+            .start();
+        if let Some(signal) = signal {
+            let number = std::fs::read_to_string(place.path("ready")).unwrap();
+            let process = rustix::process::Pid::from_raw(number.trim().parse().unwrap()).unwrap();
+            rustix::process::kill_process(process, signal).unwrap();
+        }
+        let done = running.wait();
+        before.expect_same(&Tree::of(place.tree()));
+        done
+    };
+    // What a script writes to a FIFO is live, so that it says more.
+    let said = |done: Done, signal: Signal, name: &str| {
+        let done = done.expect(128 + signal.as_raw());
+        let text = format!("txos: sh was killed by {name}; rolled back");
+        assert_eq!(done.text().matches(&text).count(), 1, "{text}: {done:?}");
+        done.text().ends_with("; rolled back, nothing changed\n")
+    };
+    for (script, signal, name) in [
+        ("kill -TERM $$", Signal::TERM, "SIGTERM"),
+        ("/bin/true; kill -KILL $$", Signal::KILL, "SIGKILL"),
+        ("/bin/true; kill -ABRT $$", Signal::ABORT, "SIGABRT"),
+        ("sh -c \"kill -HUP $$\"; sleep 9", Signal::HUP, "SIGHUP"),
+    ] {
+        assert!(said(ends(&[], script, None), signal, name), "{script}");
+    }
+    // As long as it is one process, by itself; it waits, or computes.
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+        for waits in ["read x < never", "while :; do :; done", "cat < never"] {
+            let done = ends(&[], &format!("echo $$ > ready; {waits}"), Some(signal));
+            let _ = said(done, signal, name);
+        }
+    }
+    let handled = "trap : TERM; trap - TERM; echo $$ > ready; read x < never";
+    let _ = said(ends(&[], handled, Some(Signal::TERM)), Signal::TERM, "SIGTERM");
+    // A command that handles it decides itself.
+    let handles = "trap 'exit 3' TERM; echo $$ > ready; read x < never";
+    let done = ends(&[], handles, Some(Signal::TERM)).expect(3);
+    assert!(done.text().contains("sh exited with status 3"), "{done:?}");
+    let quiet = ends(&["-q"], "echo $$ > ready; read x < never", Some(Signal::TERM));
+    assert_eq!(quiet.expect(143).text(), "");
+    place.expect_clean();
 }
 
 #[test]
