@@ -32,15 +32,31 @@ impl Image {
     /// If a directory can't be made, or the script fails.
     #[must_use]
     pub fn overlay(lab: &Lab, kind: &str, mib: u64, prepare: &str) -> Option<Overlay> {
+        Self::overlay_over(lab, kind, mib, prepare, "")
+    }
+
+    /// The same over further layers, in the words of overlayfs: the lowest last.
+    ///
+    /// # Panics
+    /// As [`Image::overlay`].
+    #[must_use]
+    pub fn overlay_over(
+        lab: &Lab,
+        kind: &str,
+        mib: u64,
+        prepare: &str,
+        below: &str,
+    ) -> Option<Overlay> {
         let disk = Image::mount(lab, kind, mib, "disk")?;
         make_layers(&disk.point, &["lower", "upper", "work"]);
         let _ = Invocation::shell(format!("set -e; {prepare}"))
             .dir(disk.point.join("lower"))
             .run()
             .expect(0);
+        let below = if below.is_empty() { String::new() } else { format!(":{below}") };
         let point = lab.dir().join("overlay");
         std::fs::create_dir_all(&point).expect("making a mount point");
-        let overlay = Overlay { top: Image { point }, disk };
+        let overlay = Overlay { top: Image { point }, disk, below };
         overlay.attach().then_some(overlay)
     }
 
@@ -114,13 +130,15 @@ pub struct Overlay {
     /// The overlay: it goes first.
     pub top: Image,
     disk: Image,
+    /// Further layers, behind a colon.
+    below: String,
 }
 
 impl Overlay {
     fn attach(&self) -> bool {
-        let at = self.disk.point.display();
+        let (at, below) = (self.disk.point.display(), &self.below);
         let options = format!(
-            "lowerdir={at}/lower,upperdir={at}/upper,workdir={at}/work,redirect_dir=off,index=off,xino=off"
+            "lowerdir={at}/lower{below},upperdir={at}/upper,workdir={at}/work,redirect_dir=off,index=off,xino=off"
         );
         let mut mount = Invocation::new("mount").args(["-t", "overlay", "-o", &options, "overlay"]);
         mount = mount.arg(&self.top.point);

@@ -10,6 +10,7 @@ mod by_kernel;
 mod checkpoint;
 mod clients;
 mod conflicts;
+mod containers;
 mod crashes;
 mod decided;
 mod differ;
