@@ -446,7 +446,11 @@ fn begin_in(
     } else {
         thread.counters.restarted += 1;
     }
-    let live = if command.is_some() { signals::ending() } else { 0 };
+    // A write to a pipe that nobody reads any more ends a command as ever, as well.
+    let live = match command {
+        Some(_) => signals::ending() | signals::that_are_default(&[libc::SIGPIPE]),
+        None => 0,
+    };
     if let Some(command) = &command {
         command.foresees(live);
     }
@@ -707,7 +711,7 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
         return Err(why);
     }
     thread.counters.unsupported += tx.unsupported();
-    thread.report.live = tx.was_live();
+    (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
     if let Some(session) = thread.session.as_mut() {
         session.plan.went_out |= tx.went_out();
     }

@@ -453,10 +453,15 @@ pub fn take_default(signal: i32) {
 
 /// The signals that end a command as ever, since nobody has asked for anything else.
 pub fn ending() -> Set {
+    that_are_default(&ENDING)
+}
+
+/// Those of these signals of which nobody has asked for anything else than what they do by default.
+pub fn that_are_default(signals: &[i32]) -> Set {
     let default = |&signal: &i32| {
         kernel_action(signal, None).is_ok_and(|action| action.handler == libc::SIG_DFL)
     };
-    ENDING.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
+    signals.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
 }
 
 /// Whether signals have come that would run handlers of the program's with this mask, and if so, whether all of these have
