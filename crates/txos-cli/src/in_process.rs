@@ -12,11 +12,12 @@ use std::process::Command;
 use txos_engine::program::{
     self, Kind, SYSTEM_LINKER, can_be_accompanied, changes_ids, kind, linker_beside,
 };
+use txos_engine::realm::RetryHistory;
 use txos_engine::scope::{Scope, split};
 use txos_engine::show::quoted;
 use txos_engine::store::Transaction;
-use txos_run::Leftover;
-use txos_run::library::{Entry, Library};
+use txos_run::library::{Entry, Followed, Library};
+use txos_run::{Hold, Leftover};
 
 use crate::app::{App, tell};
 use crate::args::{CommitOn, ExecArgs, RunArgs, WaitArgs};
@@ -155,11 +156,43 @@ pub fn lacks_c_library(library: &Path) -> Option<(String, String)> {
 
 /// Becomes the command. Returns only if that fails.
 pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
+    let mut command = command(args)?;
+    command.env(VARIABLE, wishes(app, args).join(","));
+    not_started(args, command.exec())
+}
+
+/// Runs the command, which decides by itself about its transaction: how it ended. `None`: it can't be run so.
+pub fn follow(
+    app: &App,
+    args: &RunArgs,
+    hold: Hold,
+    again: Option<RetryHistory>,
+) -> Result<Result<Option<Followed>, u8>, Failure> {
+    let mut words = wishes(app, args);
+    words.extend(again.map(|again| format!("again={again}")));
+    match txos_run::library::follow(&mut command(args)?, &words.join(","), hold)? {
+        Ok(followed) => Ok(Ok(Some(followed))),
+        // A script without a first line that says what it is for: `execvp(3)` has a shell run it.
+        Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => Ok(Ok(None)),
+        Err(error) => not_started(args, error).map(Err),
+    }
+}
+
+/// Says why a command could not be started.
+fn not_started(args: &RunArgs, error: std::io::Error) -> Result<u8, Failure> {
+    let status = exit::of_start_error(error);
+    if let Some(why) = refusal(&status, CommitOn::Success, &args.command) {
+        tell(format_args!("txos: {why}"));
+    }
+    Ok(of_command(&status))
+}
+
+/// The command, with the library.
+fn command(args: &RunArgs) -> Result<Command, Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::new("there is no command to run"));
     };
     let mut command = entry(program)?.command(program, rest);
-    command.env(VARIABLE, wishes(app, args).join(","));
     for (variable, text) in [(NAME, &args.name), (MESSAGE, &args.message)] {
         if let Some(text) = text {
             command.env(variable, text);
@@ -171,11 +204,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         txos_run::check_directory(&dir)?;
         command.current_dir(dir);
     }
-    let status = exit::of_start_error(command.exec());
-    if let Some(why) = refusal(&status, CommitOn::Success, &args.command) {
-        tell(format_args!("txos: {why}"));
-    }
-    Ok(of_command(&status))
+    Ok(command)
 }
 
 /// Whether this runs in a transaction in the library's view.

@@ -1,7 +1,6 @@
 //! `txos run`: a command in a new transaction, from beginning to end.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use txos_engine::show::{quoted, signal_name};
 use txos_engine::store::{Home, State, Transaction};
 use txos_engine::txn::{Engine, Failed};
 use txos_engine::{Conflict, TxId};
-use txos_run::library::Library;
+use txos_run::library::{End, Library};
 use txos_run::participant::Handle;
 use txos_run::{CommandStatus, Hold, Limit, Live, Ran};
 
@@ -156,7 +155,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8, Failure> {
         _ => {}
     }
     if in_library && !args.needs_watcher() {
-        return in_process::run(app, args);
+        return by_itself(app, args);
     }
     let ending = args.ending();
     if ending == Ending::Review && !review::possible() {
@@ -205,7 +204,7 @@ fn in_order(
             // So it can't have run.
             tracing::info!("no namespaces are to be had ({why}): the view is the library's");
             if !args.needs_watcher() {
-                return in_process::run(app, args);
+                return by_itself(app, args);
             }
             in_library = true;
             continue;
@@ -243,36 +242,101 @@ fn in_order(
                 continue;
             }
         };
-        let rolled_back = rolled_back_text(args, &attempts.live);
-        let aftermath = match next {
-            Next::Announced => {
-                app.say(conflict_message(&conflicts, "rolled back"));
-                let (n, of) = (attempts.retries + 1, args.retry.unwrap_or_default());
-                app.say(format_args!("retry {n} of {of}"));
-                None
-            }
-            Next::Silent => {
-                tracing::info!("{}", conflict_message(&conflicts, "rolled back, and run again"));
-                None
-            }
-            Next::Enough => Some(rolled_back),
-            Next::InVain => Some(format!(
-                "{rolled_back}; it was run again {} times, --retry N or a longer --wait goes on",
-                attempts.retries
-            )),
-            Next::Noticeable(why) => Some(format!(
-                "{rolled_back}; it was not run again, because {why}: --retry N does it"
-            )),
-        };
-        if let Some(mut aftermath) = aftermath {
-            if only_read {
-                aftermath.push_str(SNAPSHOT_ADVICE);
-            }
-            return Err(Failure::conflict(conflicts, aftermath));
-        }
-        attempts.retries += 1;
+        after_conflict(app, args, conflicts, only_read, &next, &mut attempts)?;
         // It would lose again to a producer that goes on. How that ended is told by the next attempt.
         let _ = order.await_end(app)?;
+        std::thread::sleep(before_restart(attempts.retries, u64::from(std::process::id())));
+    }
+}
+
+/// Says what is to be said of a conflict of an attempt; an error, if there is no other one.
+fn after_conflict(
+    app: &App,
+    args: &RunArgs,
+    conflicts: Vec<Conflict>,
+    only_read: bool,
+    next: &Next,
+    attempts: &mut Attempts,
+) -> Result<(), Failure> {
+    let rolled_back = rolled_back_text(args, &attempts.live);
+    let aftermath = match next {
+        Next::Announced => {
+            app.say(conflict_message(&conflicts, "rolled back"));
+            let (n, of) = (attempts.retries + 1, args.retry.unwrap_or_default());
+            app.say(format_args!("retry {n} of {of}"));
+            None
+        }
+        Next::Silent => {
+            tracing::info!("{}", conflict_message(&conflicts, "rolled back, and run again"));
+            None
+        }
+        Next::Enough => Some(rolled_back),
+        Next::InVain => Some(format!(
+            "{rolled_back}; it was run again {} times, --retry N or a longer --wait goes on",
+            attempts.retries
+        )),
+        Next::Noticeable(why) => {
+            Some(format!("{rolled_back}; it was not run again, because {why}: --retry N does it"))
+        }
+    };
+    if let Some(mut aftermath) = aftermath {
+        if only_read {
+            aftermath.push_str(SNAPSHOT_ADVICE);
+        }
+        return Err(Failure::conflict(conflicts, aftermath));
+    }
+    attempts.retries += 1;
+    Ok(())
+}
+
+/// Runs a command in the library's view that decides by itself about its transaction; after a conflict again, if nobody
+/// can have noticed it. Where that can't be told in any case, this process becomes the command.
+fn by_itself(app: &App, args: &RunArgs) -> Result<u8, Failure> {
+    let mut attempts = Attempts { retries: 0, began: Instant::now(), live: Live::default() };
+    let mut history = None;
+    // Where ended children are waited for by nobody, how the command ended would be lost.
+    let is_blind = txos_run::sys::signals::ignored().contains(&libc::SIGCHLD);
+    loop {
+        let (marks, hold) = mark();
+        if is_blind || marks.are_useless() && attempts.retries == 0 {
+            return in_process::run(app, args);
+        }
+        let mut followed = match in_process::follow(app, args, hold, history)? {
+            Ok(Some(followed)) => followed,
+            Ok(None) => return in_process::run(app, args),
+            Err(status) => return Ok(status),
+        };
+        let asked = followed.asked;
+        let (conflicts, live, again, only_read) = match &mut followed.end {
+            End::Lost { conflicts, live, again, only_read } => {
+                (std::mem::take(conflicts), std::mem::take(live), *again, *only_read)
+            }
+            End::Ended(status) => {
+                let status = std::mem::replace(status, CommandStatus::Exited(0));
+                followed.pass_on();
+                if let CommandStatus::Signaled(signal) = status {
+                    txos_run::sys::signals::end_by(signal);
+                }
+                return Ok(of_command(&status));
+            }
+        };
+        history = again.or(history);
+        attempts.live.add(&live);
+        let unnoticed = marks.untouched() && !followed.has_printed();
+        let next = match attempts.next(args, unnoticed) {
+            Next::Silent if asked.is_none() && !followed.forget_held() => Next::Noticeable(PRINTED),
+            next => next,
+        };
+        if let Some(signal) = asked {
+            followed.pass_on();
+            let gone = rolled_back_text(args, &attempts.live);
+            app.say(format_args!("{}; {gone}", signal_name(signal)));
+            return Ok(of_signal(signal));
+        }
+        if !matches!(next, Next::Silent) {
+            followed.pass_on();
+        }
+        after_conflict(app, args, conflicts, only_read, &next, &mut attempts)?;
         std::thread::sleep(before_restart(attempts.retries, u64::from(std::process::id())));
     }
 }
@@ -335,7 +399,14 @@ fn attempt(
     }
     // Nothing else is asked of them than whether to run it again by itself.
     let may_retry = args.retry.is_none() && ending != Ending::Review;
-    let marks = may_retry.then(|| mark(&mut options));
+    let marks = may_retry.then(|| {
+        if options.hold_output == Hold::Fully {
+            return Marks::set(|_| true);
+        }
+        let (marks, hold) = mark();
+        options.hold_output = hold;
+        marks
+    });
     let ran = match library {
         Some(library) => txos_run::library::run(home, &mut tx, &options, library),
         None => txos_run::new_reads(home, &tx, &options)
@@ -382,16 +453,12 @@ fn attempt(
 }
 
 /// Marks what the command inherits, and holds what it prints into a pipe if that is all that could be noticed.
-fn mark(options: &mut txos_run::RunOptions) -> Marks {
-    if options.hold_output == Hold::Fully {
-        return Marks::set(|_| true);
-    }
+fn mark() -> (Marks, Hold) {
     let marks = Marks::set(txos_run::can_be_held);
     if marks.can_tell() {
-        options.hold_output = Hold::Briefly;
-        return marks;
+        return (marks, Hold::Briefly);
     }
-    Marks::set(|_| false)
+    (Marks::set(|_| false), Hold::No)
 }
 
 /// Says that nothing was committed because nothing was to be, and why nothing would have been.
@@ -621,15 +688,7 @@ pub const SNAPSHOT_ADVICE: &str = "; it changes none of this itself: --isolation
 /// Whether an error is a conflict about what the transaction has read and does not change.
 pub fn only_read(options: &Options, changes: &ChangeSet, error: &txos_engine::Error) -> bool {
     let txos_engine::Error::Conflict(conflicts) = error else { return false };
-    let Ok(entries) = changes.entries() else { return false };
-    let changed = |path: &Path| {
-        let listed = entries.iter().any(|e| {
-            let ends = [Some(&e.path), e.from.as_ref()].into_iter().flatten();
-            ends.into_iter().any(|end| end.starts_with(path) || path.starts_with(end))
-        });
-        listed || changes.has_own_at(path)
-    };
-    options.isolation == Isolation::Serializable && !conflicts.iter().any(|c| changed(&c.path))
+    options.isolation == Isolation::Serializable && changes.has_none_of(conflicts)
 }
 
 /// Shows what would be committed, and asks.

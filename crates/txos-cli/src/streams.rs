@@ -93,6 +93,12 @@ impl Marks {
         !self.unknown && self.control.is_none()
     }
 
+    /// Whether it can't be told, whatever is used.
+    #[must_use]
+    pub fn are_useless(&self) -> bool {
+        self.unknown
+    }
+
     fn add(&mut self, number: i32, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         if rustix::fs::fcntl_getfl(fd)?.contains(OFlags::PATH) {
             return Ok(());

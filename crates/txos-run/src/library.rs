@@ -20,8 +20,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,16 +33,19 @@ use txos_engine::Conflict;
 use txos_engine::error::{ConflictKind, Party};
 use txos_engine::program;
 use txos_engine::readset::ReadSet;
+use txos_engine::realm::RetryHistory;
+use txos_engine::runs::Predecessors;
 use txos_engine::scope::{Scope, joined};
 use txos_engine::store::{Begin, Home, Transaction};
-use txos_engine::txn::{Delivery, Ended};
+use txos_engine::txn::{Delivery, Ended, Lost};
 
 use crate::error::{Result, Step};
-use crate::limits::{Guard, Stop};
+use crate::limits::{Guard, Limits, Stop};
 use crate::options::{Leftover, RunOptions};
 use crate::report::{CommandStatus, Ran};
 use crate::session::monitor::{Subreaper, ViewEnd, children};
-use crate::session::{output, tree};
+use crate::session::output::{self, Hold, Output};
+use crate::session::tree;
 use crate::sys::{fork, signals};
 use crate::warning::{Live, say};
 
@@ -229,12 +232,9 @@ fn status(ended: Option<&Ended>, status: Option<i32>) -> CommandStatus {
         Some(Ended::Recorded) => of_process.unwrap_or(CommandStatus::Exited(0)),
         Some(Ended::Stopped(reason)) => CommandStatus::Stopped { reason: reason.clone() },
         Some(Ended::Conflict { path, what, pid }) => {
-            let path = PathBuf::from(OsString::from_vec(path.clone()));
-            let named = format!("{}: ", path.display());
-            let text = what.strip_prefix(&named).unwrap_or(what).to_owned();
-            let by = Party { pid: Some(*pid).filter(|pid| *pid != 0), ..Party::default() };
-            let what = ConflictKind::Opponent { text, by };
-            CommandStatus::Lost { conflict: Conflict { path, what, when: None } }
+            let named = format!("{}: ", String::from_utf8_lossy(path));
+            let what = what.strip_prefix(&named).unwrap_or(what);
+            CommandStatus::Lost { conflict: conflict(path, what, *pid) }
         }
         None => match of_process {
             Some(signaled @ CommandStatus::Signaled(_)) => signaled,
@@ -243,6 +243,130 @@ fn status(ended: Option<&Ended>, status: Option<i32>) -> CommandStatus {
             },
         },
     }
+}
+
+/// A conflict, as the library says it.
+fn conflict(path: &[u8], text: &str, pid: u32) -> Conflict {
+    let by = Party { pid: Some(pid).filter(|pid| *pid != 0), ..Party::default() };
+    let what = ConflictKind::Opponent { text: text.to_owned(), by };
+    Conflict { path: PathBuf::from(OsString::from_vec(path.to_vec())), what, when: None }
+}
+
+/// How a command ended that decides by itself about its transaction.
+#[derive(Debug)]
+pub struct Followed {
+    /// What became of it.
+    pub end: End,
+    /// A signal by which it was asked to end.
+    pub asked: Option<i32>,
+    output: Output,
+}
+
+/// What became of such a command.
+#[derive(Debug)]
+pub enum End {
+    /// Its process ended so, as `waitpid(2)` says it. What there is to say of its transaction is said.
+    Ended(CommandStatus),
+    /// It lost a conflict, and has said nothing of that.
+    Lost {
+        /// What got in the way.
+        conflicts: Vec<Conflict>,
+        /// What it did that could not be rolled back.
+        live: Live,
+        /// What the next attempt goes by.
+        again: Option<RetryHistory>,
+        /// It changed none of what got in the way.
+        only_read: bool,
+    },
+}
+
+impl Followed {
+    /// Whether output that is held for a moment only is out.
+    #[must_use]
+    pub fn has_printed(&self) -> bool {
+        matches!(&self.output, Output::Brief(brief) if brief.is_passed())
+    }
+
+    /// Passes on output that is held for a moment only: the command is not run again.
+    pub fn pass_on(&mut self) {
+        if let Output::Brief(brief) = &mut self.output {
+            brief.pass();
+        }
+    }
+
+    /// Before the command is run again: drops what was held; `false` if some of it could not be held for so long.
+    #[must_use]
+    pub fn forget_held(&mut self) -> bool {
+        match std::mem::take(&mut self.output) {
+            Output::Brief(mut brief) => brief.forget(),
+            Output::Free | Output::Held(_) => true,
+        }
+    }
+}
+
+/// Runs a command that decides by itself about its transaction, and waits for it. If it loses a conflict it is left to
+/// the caller what follows. `words` are what the library is asked for; `hold` is not [`Hold::Fully`].
+///
+/// The command's process is made without a copy of this one: that would take longer than all else here. So it is the
+/// library that has it killed when this process dies.
+///
+/// # Errors
+/// If it can't be watched. Within: why it could not be started.
+pub fn follow(
+    command: &mut Command,
+    words: &str,
+    hold: Hold,
+) -> Result<std::result::Result<Followed, std::io::Error>> {
+    let (ends, [out, err]) = output::prepare(hold, Path::new("/"))?;
+    let (said, saying) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step("making a pipe")?;
+    rustix::io::ioctl_fionbio(&said, true).step("making a pipe")?;
+    let me = rustix::process::getpid();
+    let started = {
+        let inherited = rustix::io::fcntl_dupfd_cloexec(&saying, 10).step("making a pipe")?;
+        drop(saying);
+        rustix::io::fcntl_setfd(&inherited, FdFlags::empty()).step("making a pipe")?;
+        let follower = format!("follower={}:{}", inherited.as_raw_fd(), me.as_raw_nonzero());
+        let words = [words, &follower];
+        let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
+        command.env(VARIABLE, words.join(","));
+        if let Some(out) = out {
+            command.stdout(out);
+        }
+        if let Some(err) = err {
+            command.stderr(err);
+        }
+        command.spawn()
+    };
+    // The writing ends are the command's alone.
+    command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    let started = match started {
+        Ok(started) => started,
+        Err(error) => return Ok(Err(error)),
+    };
+    let pid = Pid::from_child(&started);
+    let signals = signals::Guard::take().step("collecting signals")?;
+    // Its thread is to take none of them.
+    let holding = ends.collect()?;
+    let guard = Guard::new(&Limits::default(), Vec::new(), Predecessors::default());
+    let others = Vec::new();
+    let mut watch = Watch { pid, others, signals, guard, status: None, interrupted: None };
+    let heard = watch.until_ended(&said);
+    let output = holding.finish()?;
+    let heard = heard?;
+    let end = match Lost::decode(&heard) {
+        Some(lost) => End::Lost {
+            conflicts: lost
+                .conflicts
+                .iter()
+                .map(|(path, what)| conflict(path, what, lost.pid))
+                .collect(),
+            live: Live::of_library(lost.live),
+            again: lost.again,
+            only_read: lost.only_read,
+        },
+        None => End::Ended(watch.status.map_or(CommandStatus::Exited(0), CommandStatus::of)),
+    };
+    Ok(Ok(Followed { end, asked: watch.interrupted, output }))
 }
 
 /// In the child: it is killed when its parent dies, also if that has been just now.
@@ -395,6 +519,51 @@ impl Watch {
             }
             while let Some(signal) = self.signals.next() {
                 self.take(signal)?;
+            }
+        }
+    }
+
+    /// Until the command's process has ended, and, if it says that it has lost, until nobody has its transaction. Gives
+    /// what it said.
+    fn until_ended(&mut self, said: &OwnedFd) -> Result<Vec<u8>> {
+        let (mut heard, mut room, mut over) = (Vec::new(), [0; 4096], false);
+        // It may have ended before its end was a signal for us.
+        self.look_at_child()?;
+        loop {
+            // What was said was said before it ended.
+            let has_ended = self.status.is_some();
+            while !over {
+                match rustix::io::read(said, &mut room) {
+                    Ok(0) => over = true,
+                    Ok(count) => heard.extend_from_slice(room.get(..count).unwrap_or_default()),
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => break,
+                    Err(e) => return Err(e).step("waiting for the command"),
+                }
+            }
+            if has_ended && (over || heard.is_empty()) {
+                return Ok(heard);
+            }
+            let signals = self.signals.fd();
+            let mut fds = vec![PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+            if !over {
+                fds.push(PollFd::new(said, PollFlags::IN));
+            }
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e).step("waiting for the command"),
+            }
+            while let Some(signal) = self.signals.next() {
+                if matches!(
+                    signal.number,
+                    libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT
+                ) {
+                    self.interrupted = Some(signal.number);
+                }
+                // What comes when it has ended ends nothing any more.
+                if signal.number == libc::SIGCHLD || self.status.is_none() {
+                    self.take(signal)?;
+                }
             }
         }
     }

@@ -343,6 +343,20 @@ impl ChangeSet {
         !self.explicit && self.layers.iter().any(|layer| is_there(layer) == Some(true))
     }
 
+    /// Whether conflicts are about what the transaction has read and does not change.
+    #[must_use]
+    pub fn has_none_of(&self, conflicts: &[crate::Conflict]) -> bool {
+        let Ok(entries) = self.entries() else { return false };
+        let changed = |path: &Path| {
+            let listed = entries.iter().any(|e| {
+                let ends = [Some(&e.path), e.from.as_ref()].into_iter().flatten();
+                ends.into_iter().any(|end| end.starts_with(path) || path.starts_with(end))
+            });
+            listed || self.has_own_at(path)
+        };
+        !conflicts.iter().any(|c| changed(&c.path))
+    }
+
     /// Reads the change set of a transaction from its layers. No overlay may be mounted on them.
     /// `keep_inode` are globs of files whose inode must stay.
     ///

@@ -39,7 +39,7 @@ pub struct Begin {
 }
 
 /// What a transaction that is tried again has behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RetryHistory {
     /// When the first attempt began (CLOCK_MONOTONIC, ns).
     pub start_ns: u64,
@@ -50,6 +50,26 @@ pub struct RetryHistory {
     /// The next attempt gives way to every transaction that does not defer as well: the last one lost because it waited for
     /// what no transaction holds, and the winner may be what that wait was for.
     pub defers: bool,
+}
+
+/// As a word of another program's environment.
+impl std::fmt::Display for RetryHistory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let RetryHistory { start_ns, work, restarts, defers } = self;
+        write!(f, "{start_ns}:{work}:{restarts}:{}", u8::from(*defers))
+    }
+}
+
+impl RetryHistory {
+    /// From that word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<RetryHistory> {
+        let mut parts = word.split(':');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (start_ns, work) = (number()?, number()?);
+        let (restarts, defers) = (u32::try_from(number()?).ok()?, number()? != 0);
+        Some(RetryHistory { start_ns, work, restarts, defers })
+    }
 }
 
 /// Why a transaction did not begin.

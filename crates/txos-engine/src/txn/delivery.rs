@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
+use crate::realm::RetryHistory;
 use crate::store::{self, Transaction};
 use crate::{codec, sys};
 
@@ -43,6 +44,36 @@ pub struct Delivery {
     pub ended: Ended,
     /// What was live, by kind, with the paths if it were paths.
     pub live: Vec<(String, Vec<Vec<u8>>)>,
+}
+
+/// That the transaction of a command lost a conflict. The process that had it says so to `txos`, which may run the command
+/// again; such a command decides by itself about a transaction that does not lose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// What both touched, which may be empty, and what happened to it.
+    pub conflicts: Vec<(Vec<u8>, String)>,
+    /// The other's process; 0 if it is not known.
+    pub pid: u32,
+    /// What was live, as in a [`Delivery`].
+    pub live: Vec<(String, Vec<Vec<u8>>)>,
+    /// What the next attempt goes by.
+    pub again: Option<RetryHistory>,
+    /// It changed none of this.
+    pub only_read: bool,
+}
+
+impl Lost {
+    /// As it is said.
+    #[must_use]
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        postcard::to_stdvec(self).ok()
+    }
+
+    /// What was said; `None`: that was something else.
+    #[must_use]
+    pub fn decode(said: &[u8]) -> Option<Lost> {
+        postcard::from_bytes(said).ok()
+    }
 }
 
 impl Delivery {

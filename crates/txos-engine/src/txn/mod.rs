@@ -22,7 +22,7 @@ mod route;
 
 use std::time::{Duration, Instant};
 
-pub use delivery::{Delivery, Ended};
+pub use delivery::{Delivery, Ended, Lost};
 #[cfg(not(loom))]
 pub use engine::{Engine, join};
 pub use keep::keep;

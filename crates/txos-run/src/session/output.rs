@@ -35,9 +35,10 @@ pub enum Hold {
 }
 
 /// Output of a command that has ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Output {
     /// None of it was held.
+    #[default]
     Free,
     /// Held for a moment.
     Brief(Brief),

@@ -101,6 +101,19 @@ pub fn ignore_only(signals: &[i32]) {
     }
 }
 
+/// Ends this process by a signal that has ended its command: whoever waits for it sees the same. Comes back if it does not end it.
+pub fn end_by(signal: i32) {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let only = set_of(&[signal]);
+    set_disposition(signal, libc::SIG_DFL);
+    // SAFETY: the structures live as long as the calls. One dump of memory is enough: the command's.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut());
+    }
+}
+
 impl Guard {
     /// Ignores the terminal's signals and collects the others, until dropped.
     ///

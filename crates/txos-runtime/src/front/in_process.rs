@@ -11,12 +11,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use txos_engine::TxId;
 use txos_engine::object::FileId;
 use txos_engine::program::{self, Kind};
+use txos_engine::realm::RetryHistory;
 use txos_engine::scope;
-use txos_engine::show::signal_name;
-use txos_engine::txn::{Delivery, Ended};
+use txos_engine::show::{quoted, signal_name};
+use txos_engine::txn::{Delivery, Ended, Lost};
+use txos_engine::{Conflict, TxId};
 
 use super::entry::Regs;
 use super::processes::client;
@@ -27,7 +28,7 @@ use super::session;
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::{api, checkpoint, interpose, loader, signals};
-use crate::raw::syscall;
+use crate::raw::{Errno, syscall};
 use crate::tx::staging::{self, Label, label};
 use crate::tx::{Committed, Failure, How, acquire, flags, kernel, shared};
 
@@ -57,8 +58,38 @@ pub struct Command {
     stderr: Option<FileId>,
     /// The process that has started it decides about the transaction.
     report: Option<ReportTo>,
+    /// Where it says that it has lost a conflict: `txos`, which waits for it, may run it again.
+    follower: Option<i32>,
     /// Processes that the command has left when it ends are killed.
     kills_left: bool,
+    /// It versions a part of the tree.
+    is_limited: bool,
+}
+
+/// The process that waits for the command, and the pipe that leads to it.
+#[derive(Clone, Copy, Debug)]
+struct Follower {
+    pipe: i32,
+    process: i32,
+}
+
+impl Follower {
+    /// What is asked for by `follower=PIPE:PROCESS`.
+    fn parse(words: &str) -> Option<Follower> {
+        let (pipe, process) = words.split_once(':')?;
+        let pipe = pipe.parse().ok().filter(|&number: &i32| number > 2)?;
+        Some(Follower { pipe, process: process.parse().ok()? })
+    }
+
+    /// The command ends with that process: nobody would learn what became of it. Gives the pipe, out of the program's way.
+    fn begin(self) -> Result<i32, String> {
+        let not = |errno| format!("following it failed: {}", wire::words_of(errno));
+        kernel::die_with_parent(libc::SIGKILL).map_err(not)?;
+        if kernel::parent() != self.process {
+            return Err("the process that has started it has ended".into());
+        }
+        kernel::move_high(self.pipe).map_err(not)
+    }
 }
 
 /// Where it is said what became of a transaction, for the process that decides about it.
@@ -193,6 +224,14 @@ impl Command {
         if let Some(report) = self.report {
             kernel::close(report.pipe);
         }
+        if let Some(pipe) = self.follower {
+            kernel::close(pipe);
+        }
+    }
+
+    /// Whether another process may run it again.
+    pub fn is_followed(&self) -> bool {
+        self.follower.is_some()
     }
 
     /// Whether processes that are left when the command has ended are killed.
@@ -203,6 +242,37 @@ impl Command {
     /// It can't succeed any more: says so, and gives the status to end with.
     pub fn failed(&self, report: &Report) -> i32 {
         self.tell(&report.abort, report)
+    }
+
+    /// What `txos` says of a conflict after which it does not run the command again.
+    fn conflict(&self, failure: &Failure, report: &Report, gone: &str) -> String {
+        /// How many are named.
+        const SHOWN_MAX: usize = 10;
+        let (why, gone) = match &*report.live {
+            "" if self.is_limited => (
+                MAY_BE_NOTICED,
+                &*format!("{gone} of what is versioned, and no change of anything else was seen"),
+            ),
+            "" => (MAY_BE_NOTICED, gone),
+            _ => (IS_LIVE, gone),
+        };
+        let advice = if is_only_read(failure) { SNAPSHOT_ADVICE } else { "" };
+        let mut text = format!(
+            "conflict: the transaction depends on what others have changed; {gone}; it was not run again, because {why}: \
+             --retry N does it{advice}"
+        );
+        let conflicts = conflicts_of(failure);
+        for (path, what) in conflicts.iter().take(SHOWN_MAX) {
+            text.push_str("\n  ");
+            if !path.is_empty() {
+                text.push_str(&format!("{}: ", quoted(Path::new(OsStr::from_bytes(path)))));
+            }
+            text.push_str(what);
+        }
+        if let Some(more) = conflicts.len().checked_sub(SHOWN_MAX).filter(|&more| more > 0) {
+            text.push_str(&format!("\n  and {more} more"));
+        }
+        text
     }
 
     /// The same; the process ends.
@@ -231,9 +301,19 @@ impl Command {
             return if conflict { CONFLICT } else { FAILED };
         }
         if failure.reason == reason::CONFLICT {
+            // It would come to the same, or has waited long enough.
+            let is_last = failure.gives_up || failure.errno == libc::EAGAIN;
+            if let Some(pipe) = self.follower.filter(|_| !is_last)
+                && say_lost(pipe, failure, report)
+            {
+                return CONFLICT;
+            }
             // The engine's own words begin so.
             let what = what.strip_prefix("conflict: ").unwrap_or(what);
-            api::tell(&format!("conflict: {what}; {gone}"));
+            match is_last {
+                true => api::tell(&format!("conflict: {what}; {gone}")),
+                false => api::tell(&self.conflict(failure, report, &gone)),
+            }
             CONFLICT
         } else {
             let name = &self.name;
@@ -243,6 +323,55 @@ impl Command {
             FAILED
         }
     }
+}
+
+/// Why nobody runs the command again, and what would have, as `txos` says it.
+const MAY_BE_NOTICED: &str = "it may have printed something, or read its input";
+const IS_LIVE: &str = "what it did where changes are live would be done twice";
+const SNAPSHOT_ADVICE: &str = "; it changes none of this itself: --isolation snapshot commits whatever others do to what is only read";
+
+/// Whether a transaction changes nothing of what it lost by.
+fn is_only_read(failure: &Failure) -> bool {
+    failure.found.as_ref().is_some_and(|found| found.only_read)
+}
+
+/// Paths, and what happened to them.
+fn conflicts_of(failure: &Failure) -> Vec<(Vec<u8>, String)> {
+    let of_engine = |conflict: &Conflict| {
+        let path = conflict.path.as_os_str().as_bytes().to_vec();
+        (path, Conflict { path: PathBuf::new(), ..conflict.clone() }.to_string())
+    };
+    let mut conflicts: Vec<_> =
+        failure.found.iter().flat_map(|found| &found.conflicts).map(of_engine).collect();
+    if conflicts.is_empty() {
+        let named = format!("{}: ", String::from_utf8_lossy(&failure.path));
+        let what = failure.what.strip_prefix("conflict: ").unwrap_or(&failure.what);
+        let what = what.strip_prefix(&named).unwrap_or(what).to_owned();
+        conflicts.push((failure.path.clone(), what));
+    }
+    conflicts
+}
+
+/// Says to the process that waits for the command that it has lost a conflict. Whether that process has it all.
+fn say_lost(pipe: i32, failure: &Failure, report: &Report) -> bool {
+    let lost = Lost {
+        conflicts: conflicts_of(failure),
+        pid: u32::try_from(failure.pid).unwrap_or(0),
+        live: report.live_by_kind.clone(),
+        again: failure.again,
+        only_read: is_only_read(failure),
+    };
+    let Some(said) = lost.encode() else { return false };
+    let mut rest = &said[..];
+    while !rest.is_empty() {
+        match kernel::write(pipe, rest) {
+            Ok(0) => return false,
+            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// What standard error leads to.
@@ -267,6 +396,8 @@ struct Wishes {
     kills_left: bool,
     goes_on: bool,
     hand_over: Option<(i32, i32, TxId)>,
+    follower: Option<Follower>,
+    again: Option<RetryHistory>,
 }
 
 impl Wishes {
@@ -283,6 +414,8 @@ impl Wishes {
                 "goes-on" => wishes.goes_on = true,
                 other => match other.split_once('=') {
                     Some(("hand-over", rest)) => wishes.hand_over = ReportTo::parse(rest),
+                    Some(("follower", rest)) => wishes.follower = Follower::parse(rest),
+                    Some(("again", rest)) => wishes.again = RetryHistory::parse(rest),
                     Some(("wait", seconds)) => {
                         let _ = seconds.parse().map(acquire::set_patience);
                     }
@@ -317,7 +450,7 @@ fn start(words: impl Fn() -> Vec<OsString>) {
         return;
     }
     let Some(wishes) = std::env::var_os(VARIABLE) else { return };
-    let Wishes { flags, quiet, hides_arguments, kills_left, goes_on, hand_over } =
+    let Wishes { flags, quiet, hides_arguments, kills_left, goes_on, hand_over, follower, again } =
         Wishes::parse(&wishes.to_string_lossy());
     let text = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (name_in_history, message) = (text(NAME), text(MESSAGE));
@@ -327,11 +460,15 @@ fn start(words: impl Fn() -> Vec<OsString>) {
         staging::run_in(directory.into_vec());
     }
     let trees = |name: &str| scope::split(&std::env::var_os(name).unwrap_or_default().into_vec());
-    staging::stay_within(scope::Scope { only: trees(SCOPE), without: trees(EXCLUDE) });
-    let report = match hand_over.map(ReportTo::begin).transpose() {
-        Ok(report) => report,
-        Err(failure) => {
-            api::tell(&format!("{name} can't run as a transaction: {}", failure.what));
+    let scope = scope::Scope { only: trees(SCOPE), without: trees(EXCLUDE) };
+    let is_limited = !(scope.only.is_empty() && scope.without.is_empty());
+    staging::stay_within(scope);
+    let report = hand_over.map(ReportTo::begin).transpose().map_err(|failure| failure.what);
+    let follower = follower.map(Follower::begin).transpose();
+    let (report, follower) = match report.and_then(|report| Ok((report, follower?))) {
+        Ok(both) => both,
+        Err(why) => {
+            api::tell(&format!("{name} can't run as a transaction: {why}"));
             // SAFETY: the process ends.
             unsafe { libc::_exit(FAILED) };
         }
@@ -339,10 +476,11 @@ fn start(words: impl Fn() -> Vec<OsString>) {
     forget_environment(true);
     // The program is the command's alone, and by its end it has ended: its commit is as that of `txos`.
     txos_engine::sys_owner::allow();
-    let plan = How { flags, goes_on, ..How::default() };
+    let plan = How { flags, goes_on, again, ..How::default() };
     let place = report.as_ref().map(|report| report.place.clone());
     let name_of_command = name.clone();
-    let command = Command { name, quiet, stderr: stderr(), report, kills_left };
+    let command =
+        Command { name, quiet, stderr: stderr(), report, follower, kills_left, is_limited };
     let begun = match kernel::descriptor_limit() {
         // With fewer, its calls would fail half way for want of a descriptor of the library's.
         ..LEAST_DESCRIPTORS => Err(libc::EMFILE),

@@ -132,11 +132,12 @@ impl Session {
             counters.unsupported += tx.unsupported();
             (report.live, report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
             self.plan.went_out |= tx.went_out();
-            let why = tx.naming_released(why);
+            let mut why = tx.naming_released(why);
             match thread::guarded(|| tx.abort()) {
                 Ok(again) => self.plan.again = again.or(self.plan.again.take()),
                 Err(panic) => tell_defect(&panic),
             }
+            why.again = self.plan.again;
             report.say(&why.what);
             report.abort = why;
         }

@@ -292,7 +292,13 @@ impl Tx {
         let counts = recorded.then(|| changes.counts());
         let txn = Txn::new(home, self.locks.handle.take(), &waiting);
         let done = txn.commit(&mut staging.tx, &changes, &mut self.locks.reads, options, asked);
-        let summary = done.map_err(|failed| self.not_committed(failed))?;
+        let summary = done.map_err(|failed| {
+            let mut failure = self.not_committed(failed);
+            if let Some(found) = failure.found.as_mut().filter(|_| recorded) {
+                found.only_read = changes.has_none_of(&found.conflicts);
+            }
+            failure
+        })?;
         if options.kept {
             tell_unrecorded(&summary);
         }
@@ -305,7 +311,13 @@ impl Tx {
     fn only_read(&mut self, asked: &Asked<'_>) -> Result<Committed, Failure> {
         let participant = Participant::new(self.locks.handle.take());
         let done = participant.commit_nothing(&self.locks.reads, asked);
-        done.map_err(|failed| self.not_committed(failed))?;
+        done.map_err(|failed| {
+            let mut failure = self.not_committed(failed);
+            if let Some(found) = &mut failure.found {
+                found.only_read = true;
+            }
+            failure
+        })?;
         Ok(Committed::short())
     }
 

@@ -199,6 +199,17 @@ pub struct Failure {
     pub again: Option<RetryHistory>,
     /// It does not begin again by itself: it would come to the same.
     pub gives_up: bool,
+    /// What the commit found changed, if that is where it failed.
+    pub found: Option<Box<Found>>,
+}
+
+/// What a commit found changed.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// All of it.
+    pub conflicts: Vec<txos_engine::Conflict>,
+    /// The transaction changes none of it.
+    pub only_read: bool,
 }
 
 impl Failure {

@@ -19,7 +19,7 @@ use txos_engine::version::Stamp;
 use super::kernel::{Errno, Sys, look};
 use super::node::Id;
 use super::parts::Copies;
-use super::{Failure, Tx, reason, shared};
+use super::{Failure, Found, Tx, reason, shared};
 
 /// The private copies of a transaction.
 pub struct Staging {
@@ -574,8 +574,14 @@ pub fn failed(error: txos_engine::Error) -> Failure {
         ),
         _ => (reason::FAILED, libc::EIO, None),
     };
-    let path = path.unwrap_or_default();
-    Failure { reason, errno, what: error.to_string(), path, ..Failure::default() }
+    let (path, what) = (path.unwrap_or_default(), error.to_string());
+    let found = match error {
+        txos_engine::Error::Conflict(conflicts) => {
+            Some(Box::new(Found { conflicts, only_read: false }))
+        }
+        _ => None,
+    };
+    Failure { reason, errno, what, path, found, ..Failure::default() }
 }
 
 /// The program's words, for the history.

@@ -804,6 +804,7 @@ impl Server<'_> {
         let number = why.reason;
         session::abort_in(self.thread, why);
         let command = self.command();
+        let is_followed = command.as_ref().is_some_and(Command::is_followed);
         let status = command.map_or(125, |command| command.failed(&self.thread.report));
         for member in self.desk.members.iter().filter(|member| member.first) {
             let _ = wire::send_at_once(member.socket, &Answer::new(How::Over, status.into()), &[]);
@@ -812,6 +813,14 @@ impl Server<'_> {
             unsafe { wire::is_over(member.window) }.store(1 + number, Ordering::Release);
         }
         self.desk.end_members(number);
+        if is_followed {
+            // What it does until it ends is not to be done beside the command that is run again.
+            for member in self.desk.members.iter().filter(|member| !member.first) {
+                if let Some((_, process)) = member.process {
+                    wait_for_end(process);
+                }
+            }
+        }
     }
 
     fn kills_left(&self) -> bool {

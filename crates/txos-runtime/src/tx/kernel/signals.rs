@@ -150,6 +150,22 @@ pub fn own_process() -> i32 {
     unsafe { sys!(SYS_getpid) }.map_or(0, |number| number as i32)
 }
 
+/// `getppid(2)`.
+#[must_use]
+pub fn parent() -> i32 {
+    // SAFETY: it takes nothing.
+    unsafe { sys!(SYS_getppid) }.map_or(0, |number| number as i32)
+}
+
+/// This signal comes when the thread of the parent that made this process ends (`PR_SET_PDEATHSIG`).
+///
+/// # Errors
+/// As `prctl(2)`.
+pub fn die_with_parent(signal: i32) -> Sys<()> {
+    // SAFETY: it has no pointers.
+    unsafe { sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, signal) }.map(drop)
+}
+
 /// The process group of a process; 0: of this one.
 ///
 /// # Errors

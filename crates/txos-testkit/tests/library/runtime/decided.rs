@@ -124,6 +124,45 @@ fn an_aborted_one_leaves_nothing() {
     lab.expect_clean();
 }
 
+/// Nothing is committed by a command whose `txos` is killed: of one process, and of several.
+#[test]
+fn a_command_ends_with_its_txos() {
+    let lab = Lab::in_memory();
+    for goes_on in ["while :; do :; done", "while :; do sleep 0.05; done"] {
+        let running = run(&lab, &[], &format!("echo n > new; echo ready; {goes_on}")).start();
+        until("it has changed something", || running.stdout() == "ready\n");
+        let txos = running.pid().as_raw_nonzero();
+        let children = format!("/proc/{txos}/task/{txos}/children");
+        let command = std::fs::read_to_string(children).unwrap().trim().to_owned();
+        assert!(!command.is_empty(), "it has no parent that waits");
+        running.signal(Signal::KILL);
+        let _ = running.wait();
+        until("the command has ended", || {
+            let stat = std::fs::read_to_string(format!("/proc/{command}/stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.starts_with(" Z"))
+        });
+        assert!(!lab.path("new").exists());
+    }
+    let _ = lab.txos(["gc"]).run().expect(0);
+}
+
+/// A signal for `txos` is the command's, and `txos` ends by the one that ends the command.
+#[test]
+fn a_signal_for_txos_is_the_commands() {
+    let lab = Lab::in_memory();
+    for (begins, status) in [("trap 'echo caught > new; exit 0' TERM", 0), ("echo n > other", 143)]
+    {
+        let script = format!("{begins}; echo ready; while :; do sleep 0.05; done");
+        let running = run(&lab, &[], &script).start();
+        until("it waits", || running.stdout() == "ready\n");
+        running.signal(Signal::TERM);
+        assert_eq!(running.wait().code(), status, "{script}");
+    }
+    assert_eq!(lab.read("new"), "caught\n");
+    assert!(!lab.path("other").exists());
+    lab.expect_clean();
+}
+
 /// What others change after it was kept is a conflict when it is committed, and it stays pending.
 #[test]
 fn a_pending_one_is_validated() {
