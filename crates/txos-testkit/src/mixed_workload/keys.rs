@@ -98,9 +98,12 @@ pub enum Door {
     Single = 3,
     /// Plain system calls.
     Outside = 4,
+    /// Commands under `txos run --view library`.
+    Library = 5,
 }
 
-const DOORS: [Door; 5] = [Door::Test, Door::Command, Door::Inside, Door::Single, Door::Outside];
+const DOORS: [Door; 6] =
+    [Door::Test, Door::Command, Door::Inside, Door::Single, Door::Outside, Door::Library];
 
 /// Participants of one door that can be told apart.
 const PARTICIPANTS: u32 = 1 << 20;
@@ -128,7 +131,14 @@ impl Door {
             Door::Inside => "inside",
             Door::Single => "single call",
             Door::Outside => "outsider",
+            Door::Library => "library",
         }
+    }
+
+    /// Whether its participants run commands, one after the other.
+    #[must_use]
+    pub fn runs_commands(self) -> bool {
+        matches!(self, Door::Command | Door::Library)
     }
 }
 

@@ -35,9 +35,11 @@ pub struct Cast {
     pub single: u32,
     /// Those who run commands, one after the other.
     pub command: u32,
+    /// The same in the library's view.
+    pub library: u32,
     /// Outsiders.
     pub outside: u32,
-    /// Transactions of each of the commands' runners, or without them of each program; when these
+    /// Transactions of each of the commands' runners of one view, or without them of each program; when these
     /// are through, the scene ends.
     pub count: u64,
     /// Participants that are killed from outside, and of a hundred commands those that are.
@@ -115,6 +117,7 @@ impl<'a> Scene<'a> {
             Door::Inside => ("inside", cast.pauses.0),
             Door::Single => ("single", cast.pauses.0),
             Door::Command => ("command", 0),
+            Door::Library => ("library", 0),
             _ => ("outside", cast.pauses.1),
         };
         let threads = if door == Door::Inside { 1 + number % 2 } else { 1 };
@@ -141,7 +144,7 @@ impl<'a> Scene<'a> {
                     run = run.env("TXOS_FAULT", format!("{what}@{}", 1 + random.below(most)));
                 }
             }
-            Door::Command => run = run.arg(binary::txos()),
+            Door::Command | Door::Library => run = run.arg(binary::txos()),
             _ => {}
         }
         run.start()
@@ -157,11 +160,16 @@ impl<'a> Scene<'a> {
         let mut running: Vec<(Door, Running)> = Vec::new();
         let roles = [
             (Door::Command, cast.command),
+            (Door::Library, cast.library),
             (Door::Inside, cast.inside),
             (Door::Single, cast.single),
             (Door::Outside, cast.outside),
         ];
-        let anchor = if cast.command > 0 { Door::Command } else { Door::Inside };
+        let anchor = match (cast.command, cast.library) {
+            (0, 0) => Door::Inside,
+            (0, _) => Door::Library,
+            _ => Door::Command,
+        };
         for (door, of) in roles {
             for _ in 0..of {
                 let count = if door == anchor { cast.count } else { 0 };
@@ -218,8 +226,8 @@ impl<'a> Scene<'a> {
             }
             for (door, one) in running.iter_mut() {
                 let door = *door;
-                if door == Door::Command || (door == anchor && one.ended()) {
-                    if door != Door::Command && one.status_is_kill() {
+                if door.runs_commands() || (door == anchor && one.ended()) {
+                    if !door.runs_commands() && one.status_is_kill() {
                         // By its own fault point: somebody else takes its place.
                         *one = self.start(cast, door, random, cast.count);
                         killed += 1;

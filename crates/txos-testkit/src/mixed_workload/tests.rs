@@ -271,7 +271,7 @@ fn outsiders_see_halves_but_lose_nothing() {
 
 #[test]
 fn plans_as_text() {
-    for door in [Door::Command, Door::Inside, Door::Single, Door::Outside] {
+    for door in [Door::Command, Door::Inside, Door::Single, Door::Outside, Door::Library] {
         let participant = door.participant(3);
         let mut planner = Planner::new(participant, 11);
         let mut other = Planner::new(participant, 11);

@@ -7,6 +7,7 @@
 //! | `careless SITE NUMBER SEED COUNT THREADS` | says that they are transactions, but begins none |
 //! | `outside SITE NUMBER SEED COUNT 1` | plain calls |
 //! | `command SITE NUMBER SEED COUNT 1 TXOS OPTION…` | transactions of `txos run` |
+//! | `library SITE NUMBER SEED COUNT 1 TXOS OPTION…` | the same in the library's view |
 //! | `perform TREE STEP…` | what it runs there |
 //!
 //! A count of 0 is as many as there is time for. `TXOS_COMMONS_PAUSE` is the longest pause between
@@ -102,6 +103,7 @@ enum How {
     Careless,
     Plainly,
     Command(Vec<String>),
+    Library(Vec<String>),
 }
 
 struct Participant {
@@ -117,14 +119,14 @@ struct Participant {
 impl Participant {
     fn new(mode: &str, site: Site, number: u32, seed: u64, rest: &[&str]) -> Participant {
         let library = || Library::find().expect("the library is loaded");
+        let words = || rest.iter().map(|&word| word.to_owned()).collect();
         let (door, how) = match mode {
             "inside" => (Door::Inside, How::Within(library())),
             "single" => (Door::Single, How::Within(library())),
             "careless" => (Door::Inside, How::Careless),
             "outside" => (Door::Outside, How::Plainly),
-            "command" => {
-                (Door::Command, How::Command(rest.iter().map(|&word| word.to_owned()).collect()))
-            }
+            "command" => (Door::Command, How::Command(words())),
+            "library" => (Door::Library, How::Library(words())),
             _ => panic!("no mode {mode}"),
         };
         let participant = door.participant(number);
@@ -190,6 +192,10 @@ impl Participant {
             How::Command(words) => {
                 let (words, tree) = (words.clone(), self.site.tree());
                 command(&words, &tree, plan, asked, &mut self.planner.random)
+            }
+            How::Library(words) => {
+                let (words, tree) = (words.clone(), self.site.tree());
+                library(&words, &tree, plan, asked, &mut self.planner.random)
             }
         }
     }
@@ -270,6 +276,22 @@ enum Kill {
     After(u64, bool),
 }
 
+impl Kill {
+    /// One, if this command is to be killed.
+    fn of(random: &mut Random) -> Option<Kill> {
+        let kills: u64 =
+            std::env::var("TXOS_COMMONS_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+        (random.below(100) < kills).then(|| match random.below(4) {
+            0 | 1 => Kill::AtStep(format!(
+                "{}@{}",
+                random.pick(&["kill", "killafter"]),
+                1 + random.below(80)
+            )),
+            n => Kill::After(random.below(40_000), n == 2),
+        })
+    }
+}
+
 fn command(
     words: &[String],
     tree: &Path,
@@ -277,16 +299,7 @@ fn command(
     asked: bool,
     random: &mut Random,
 ) -> (Outcome, Vec<Op>) {
-    let kills: u64 =
-        std::env::var("TXOS_COMMONS_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    let kill = (random.below(100) < kills).then(|| match random.below(4) {
-        0 | 1 => Kill::AtStep(format!(
-            "{}@{}",
-            random.pick(&["kill", "killafter"]),
-            1 + random.below(80)
-        )),
-        n => Kill::After(random.below(40_000), n == 2),
-    });
+    let kill = Kill::of(random);
     let Some((program, options)) = words.split_first() else { panic!("no command") };
     let own = std::env::current_exe().expect("its own name");
     let mut run = Command::new(program);
@@ -311,6 +324,67 @@ fn command(
     if asked {
         run.arg("abort");
     }
+    let (status, said, complained) = carry_out(run, kill, random);
+    match end_of(status, &said, &complained) {
+        // There the one that is killed may be the one that commits.
+        (Outcome::Aborted, _) if way == 0 && status.code() == Some(137) => {
+            (Outcome::Indeterminate, Vec::new())
+        }
+        ended => ended,
+    }
+}
+
+/// A command in the library's view: of one process, or below a shell that waits for it; it decides by itself, or `txos` does.
+fn library(
+    words: &[String],
+    tree: &Path,
+    plan: &[Step],
+    asked: bool,
+    random: &mut Random,
+) -> (Outcome, Vec<Op>) {
+    let kill = Kill::of(random);
+    let is_killed = kill.is_some();
+    let Some((program, options)) = words.split_first() else { panic!("no command") };
+    let own = std::env::current_exe().expect("its own name");
+    let mut run = Command::new(program);
+    run.args(options).args(["-q", "run", "--view", "library"]);
+    if random.below(10) > 0 {
+        run.arg("--scope").arg(tree);
+    }
+    match random.below(6) {
+        0 => drop(run.args(["--retry", "2", "--hold-output"])),
+        1 => drop(run.args(["--commit-on", "success", "--wait", "59"])),
+        2 => {}
+        _ => drop(run.arg("--no-durable")),
+    }
+    run.arg("--");
+    match random.below(4) {
+        0 => drop(run.args(["sh", "-c", "\"$@\"; exit $?", "sh"])),
+        1 => {
+            run.args(["perl", "-e", "exit(system(@ARGV) >> 8)"]);
+        }
+        _ => {}
+    }
+    run.arg(own).arg("perform").arg(tree).args(plan.iter().map(Step::encode));
+    if asked {
+        run.arg("abort");
+    }
+    let (status, said, complained) = carry_out(run, kill, random);
+    match status.code() {
+        // The one that was killed may have been the one that commits: then recovery decides.
+        Some(code) if is_killed && ![0, 75, ASKED, ASTRAY].contains(&code) => {
+            (Outcome::Indeterminate, Vec::new())
+        }
+        _ => end_of(status, &said, &complained),
+    }
+}
+
+/// Runs a command, and kills it if that is to be. How it ended, what it said, and what it complained of.
+fn carry_out(
+    mut run: Command,
+    kill: Option<Kill>,
+    random: &mut Random,
+) -> (ExitStatus, String, String) {
     if let Some(Kill::AtStep(fault)) = &kill {
         run.env("TXOS_FAULT", fault);
     }
@@ -339,13 +413,7 @@ fn command(
     let _ = child.stderr.take().map(|mut out| out.read_to_string(&mut complained));
     let status = child.wait().expect("waiting for a command");
     read.transpose().expect("what a command says");
-    match end_of(status, &said, &complained) {
-        // There the one that is killed may be the one that commits.
-        (Outcome::Aborted, _) if way == 0 && status.code() == Some(137) => {
-            (Outcome::Indeterminate, Vec::new())
-        }
-        ended => ended,
-    }
+    (status, said, complained)
 }
 
 /// One of the processes below another.

@@ -79,6 +79,32 @@ fn with_outsiders() {
     expect_commits(&told, &[(Door::Inside, 20), (Door::Command, 5), (Door::Outside, 50)]);
 }
 
+/// Commands of both views, those of the library's of one process and of several, beside programs.
+fn views() -> Cast {
+    Cast { command: 1, library: 2, count: 10, ..doors() }
+}
+
+#[test]
+fn commands_of_both_views() {
+    let lab = Lab::in_memory();
+    for outside in [0, 1] {
+        let cast = Cast { outside, pauses: (3000, 5000), ..views() };
+        let told = scene(&lab, &format!("both views, {outside} outside"), &cast, seed());
+        told.expect_serializable();
+        expect_commits(&told, &[(Door::Inside, 10), (Door::Command, 3), (Door::Library, 3)]);
+    }
+}
+
+#[test]
+fn commands_of_the_librarys_view_with_kills() {
+    let lab = Lab::in_memory();
+    // The scene waits for these.
+    let cast = Cast { kills: (20, 40), command: 0, pauses: (1000, 0), delayed: true, ..views() };
+    let told = scene(&lab, "the library's view, with kills", &cast, seed());
+    told.expect_serializable();
+    expect_commits(&told, &[(Door::Library, 3)]);
+}
+
 /// Of commits of several files, behind the gate, nobody who opens a file sees a half.
 #[test]
 fn behind_the_gate() {
@@ -158,7 +184,11 @@ fn for_a_long_time() {
             pauses: (*random.pick(&[100, 1000, 5000]), *random.pick(&[500, 5000])),
             ..Cast::default()
         };
-        let cast = if cast.command == 0 { Cast { count: 1500, ..cast } } else { cast };
+        let cast = Cast { library: random.below(4) as u32, ..cast };
+        let cast = match (cast.command, cast.library) {
+            (0, 0) => Cast { count: 1500, ..cast },
+            _ => cast,
+        };
         // Between a kill and the recovery outsiders act upon what is half there, and what they have
         // changed stays: that is counted.
         let counted = cast.kills.0 > 0 && cast.outside > 0;
