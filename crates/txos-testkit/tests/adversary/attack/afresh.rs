@@ -53,6 +53,8 @@ const CHANGED: [(&str, &str); 3] = [
 enum Door {
     /// A command in an overlay.
     Command,
+    /// The same in the library's view: of several processes.
+    Library,
     /// A program with its shadow objects.
     Program,
 }
@@ -63,6 +65,7 @@ impl Door {
             "sub put { open(O, '>', $_[0]) or die; print O \"$_[1]\\n\"; close O or die }";
         match self {
             Door::Command => lab.script(&[], shell),
+            Door::Library => lab.script(&["--view", "library"], shell),
             Door::Program => {
                 let run = lab.txos(["run", "--in-process", "--", "perl", "-e"]);
                 run.arg(format!("{PUT} {perl}"))
@@ -99,7 +102,7 @@ fn what_is_made_afresh_and_what_is_changed_on_other_file_systems() {
 
 fn nobody_keeps_a_hold(lab: &Lab, all: &[(&str, &str, &str)]) {
     let user = User::new();
-    for door in [Door::Command, Door::Program] {
+    for door in [Door::Command, Door::Library, Door::Program] {
         for (what, shell, perl) in all.iter().copied() {
             println!("{door:?}: {what}");
             make_shared(lab, user.uid);
@@ -138,7 +141,7 @@ fn a_file_that_is_only_changed_stays_what_others_have_open() {
 
 fn others_go_on_with_it(lab: &Lab, all: &[(&str, &str)]) {
     let user = User::new();
-    for door in [Door::Command, Door::Program] {
+    for door in [Door::Command, Door::Library, Door::Program] {
         for (shell, perl) in all.iter().copied() {
             make_shared(lab, user.uid);
             let twin = lab.nested(&format!("{door:?}{}", shell.len()));
@@ -165,11 +168,13 @@ fn objects_of_every_kind_are_made_afresh() {
     let lab = Lab::in_memory();
     let kinds = ["mkfifo X", "ln -s to X", "mknod X c 1 3", "mkdir X"];
     for make in kinds {
-        let _ = lab.native(&format!("rm -rf X; {make}"));
-        let old = std::fs::symlink_metadata(lab.path("X")).unwrap();
-        let _ = lab.script(&[], &format!("rm -r X; {make}")).run().expect(0);
-        let new = std::fs::symlink_metadata(lab.path("X")).unwrap();
-        assert_ne!(old.ino(), new.ino(), "{make}");
+        for view in crate::VIEWS {
+            let _ = lab.native(&format!("rm -rf X; {make}"));
+            let old = std::fs::symlink_metadata(lab.path("X")).unwrap();
+            let _ = lab.script(&view, &format!("rm -r X; {make}")).run().expect(0);
+            let new = std::fs::symlink_metadata(lab.path("X")).unwrap();
+            assert_ne!(old.ino(), new.ino(), "{view:?}: {make}");
+        }
     }
 }
 

@@ -53,6 +53,9 @@ fn without_run() {
     rustix::mount::mount("tmpfs", "/run", "tmpfs", flags, None).unwrap();
 }
 
+/// How a command gets its view.
+const VIEWS: [[&str; 2]; 2] = [["--view", "overlay"], ["--view", "library"]];
+
 /// Somebody without rights: nobody has this number.
 const STRANGER: u32 = 64_323;
 

@@ -35,8 +35,10 @@ fn an_old_set_user_id_program_gives_no_rights_on_other_file_systems() {
 
 fn gives_no_rights(lab: &Lab, removes: &[&str]) {
     let user = User::new();
-    for remove in removes.iter().copied() {
-        println!("{remove}");
+    for (view, remove) in
+        crate::VIEWS.into_iter().flat_map(|view| removes.iter().map(move |remove| (view, *remove)))
+    {
+        println!("{view:?}: {remove}");
         let _ = lab.native(
             "chmod 755 .; rm -rf ./*; mkdir -m 755 d; install -m 4755 /usr/bin/id sb
             install -m 4755 /usr/bin/id d/sb; install -m 755 /usr/bin/id new
@@ -49,7 +51,7 @@ fn gives_no_rights(lab: &Lab, removes: &[&str]) {
         let holder = user.runs(Invocation::shell(script).dir(lab.tree()));
         let holder = holder.meeting(&mut meeting).start();
         assert!(meeting.arrived());
-        let _ = lab.script(&[], remove).run().expect(0);
+        let _ = lab.script(&view, remove).run().expect(0);
         let after = rights(lab);
         // As far as the store shows, nothing there has rights.
         let find = format!(

@@ -28,7 +28,10 @@ fn others_commit_nothing_wrong() {
         let scribbler =
             Invocation::new(&scene.attacker).args(["scribble", &segment(lab), &number]).start();
         txos_testkit::wait::until("it scribbles", || scribbler.stdout() == "attacking\n");
-        let all: Vec<_> = (0..2).map(|_| lab.script(&["--wait", "1"], INCREMENT).start()).collect();
+        let start = |view: [&str; 2]| {
+            lab.script(&[&view[..], &["--wait", "1"]].concat(), INCREMENT).start()
+        };
+        let all = crate::VIEWS.map(start);
         // It ends when they have had some time: nobody has to end before.
         let _ = lab.native("sleep 0.5");
         drop(scribbler);

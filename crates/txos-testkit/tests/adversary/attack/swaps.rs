@@ -60,18 +60,20 @@ fn a_directory_is_swapped_for_a_link_while_root_looks_and_writes() {
     let lab = &scene.lab;
     scene.prepare();
     let secret = scene.secret();
-    let mut committed = 0;
-    for _ in 0..rounds() {
-        let attack = scene.attack(&["exchange", "d", "link"]);
-        let run = lab.txos(["run", "--scope"]).arg(lab.dir());
-        let done = run.args(["--", "sh", "-c", CHECKED]).run();
-        assert!(matches!(done.code(), 0 | 1 | 2 | 9 | 75), "{done:?}");
-        committed += u32::from(done.code() == 0);
-        drop(attack);
-        secret.expect_same(&scene.secret());
-        scene.prepare();
+    for view in crate::VIEWS {
+        let mut committed = 0;
+        for _ in 0..rounds() {
+            let attack = scene.attack(&["exchange", "d", "link"]);
+            let run = lab.txos(["run"]).args(view).arg("--scope").arg(lab.dir());
+            let done = run.args(["--", "sh", "-c", CHECKED]).run();
+            assert!(matches!(done.code(), 0 | 1 | 2 | 9 | 75), "{view:?}: {done:?}");
+            committed += u32::from(done.code() == 0);
+            drop(attack);
+            secret.expect_same(&scene.secret());
+            scene.prepare();
+        }
+        println!("{view:?}: {committed} of {} committed", rounds());
     }
-    println!("{committed} of {} committed", rounds());
     lab.expect_clean();
 }
 
@@ -81,7 +83,17 @@ fn a_directory_is_swapped_for_a_link_while_root_publishes_and_recovers() {
     let scene = Scene::new();
     let lab = &scene.lab;
     scene.prepare();
+    for view in crate::VIEWS {
+        publishes_among_swaps(&scene, view);
+    }
+    lab.expect_clean();
+}
+
+fn publishes_among_swaps(scene: &Scene, view: [&str; 2]) {
+    let lab = &scene.lab;
+    let options = [&view[..], &["--keep"]].concat();
     let count = lab.dir().join("count");
+    let _ = std::fs::remove_file(&count);
     let _ = lab.script(&[], CHANGE).env("TXOS_FAULT_COUNT", &count).run().expect(0);
     let steps = txos_testkit::fault::steps_in(&count).len() as u64;
     let seed = crate::seed(1);
@@ -91,7 +103,7 @@ fn a_directory_is_swapped_for_a_link_while_root_publishes_and_recovers() {
     scene.prepare();
     let secret = scene.secret();
     for _ in 0..rounds() {
-        let _ = lab.script(&["--keep"], CHANGE).run().expect(0);
+        let _ = lab.script(&options, CHANGE).run().expect(0);
         let attack = scene.attack(&["exchange", "d", "link"]);
         let step = 1 + random.below(steps);
         let how = random.pick(&["kill", "killafter", "EIO"]);
@@ -110,7 +122,37 @@ fn a_directory_is_swapped_for_a_link_while_root_publishes_and_recovers() {
         let _ = lab.txos(["abort", "@"]).run();
         scene.prepare();
     }
-    lab.expect_clean();
+}
+
+/// The command itself commits, in the middle of the swaps, and is killed at a step of that.
+#[test]
+fn a_directory_is_swapped_for_a_link_while_a_command_publishes_by_itself() {
+    let scene = Scene::new();
+    let lab = &scene.lab;
+    scene.prepare();
+    let secret = scene.secret();
+    let seed = crate::seed(1);
+    println!("TXOS_TEST_SEED={seed}");
+    let mut random = Random::new(seed);
+    let mut killed = 0;
+    for _ in 0..rounds() {
+        let attack = scene.attack(&["exchange", "d", "link"]);
+        let fault = format!("{}@{}", random.pick(&["kill", "killafter"]), 1 + random.below(80));
+        let run = lab.script(&["--view", "library", "--no-durable"], CHANGE);
+        let done = run.env("TXOS_FAULT", fault).run();
+        killed += u32::from(![0, 9, 75].contains(&done.code()));
+        secret.expect_same(&scene.secret());
+        for _ in 0..3 {
+            let done = lab.txos(["recover"]).run();
+            assert!(matches!(done.code(), 0 | 125), "{done:?}");
+        }
+        drop(attack);
+        let _ = lab.txos(["recover"]).run().expect(0);
+        secret.expect_same(&scene.secret());
+        let _ = lab.txos(["gc"]).run().expect(0);
+        scene.prepare();
+    }
+    println!("{killed} of {} were killed or failed", rounds());
 }
 
 /// A file that is changed in place, because it has another name, is swapped for one that is somebody
