@@ -289,6 +289,9 @@ fn after_conflict(
     Ok(())
 }
 
+/// With fewer descriptors nobody waits for a command that could run without: what is said of the limit is the library's.
+const DESCRIPTORS_MIN: u64 = 64;
+
 /// Runs a command in the library's view that decides by itself about its transaction; after a conflict again, if nobody
 /// can have noticed it. Where that can't be told in any case, this process becomes the command.
 fn by_itself(app: &App, args: &RunArgs) -> Result<u8, Failure> {
@@ -296,9 +299,12 @@ fn by_itself(app: &App, args: &RunArgs) -> Result<u8, Failure> {
     let mut history = None;
     // Where ended children are waited for by nobody, how the command ended would be lost.
     let is_blind = txos_run::sys::signals::ignored().contains(&libc::SIGCHLD);
+    // Nor is it begun with so few descriptors that waiting for it would need some of its own.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let is_alone = is_blind || limit.is_some_and(|limit| limit < DESCRIPTORS_MIN);
     loop {
         let (marks, hold) = mark();
-        if is_blind || marks.are_useless() && attempts.retries == 0 {
+        if is_alone || marks.are_useless() && attempts.retries == 0 {
             return in_process::run(app, args);
         }
         let mut followed = match in_process::follow(app, args, hold, history)? {

@@ -541,7 +541,10 @@ impl Watch {
                     Err(e) => return Err(e).step("waiting for the command"),
                 }
             }
-            if has_ended && (over || heard.is_empty()) {
+            // What a signal has ended, the process that has the transaction says so before it ends itself.
+            let is_to_be_said =
+                matches!(self.status.map(CommandStatus::of), Some(CommandStatus::Signaled(_)));
+            if has_ended && (over || heard.is_empty() && !is_to_be_said) {
                 return Ok(heard);
             }
             let signals = self.signals.fd();

@@ -1376,7 +1376,7 @@ fn what_others_do_in_a_directory_of_an_image_during_the_commit_stays() {
         let place = lab.at(&overlay.top.point);
         let script = "rm -r d; for i in $(seq 150); do echo $i > other/f$i; done";
         // Capabilities that the gate needs are not to be had in a container: the outsider is not held.
-        let words = ["run", "--view", "library", "--", "sh", "-c", script];
+        let words = ["run", "--view", "library", "--retry", "0", "--", "sh", "-c", script];
         let run = contained(&place, &words).env("TXOS_FAULT_DELAYS", "3").start();
         let other = Invocation::shell(format!("{outsider}{theirs}")).dir(place.tree()).run();
         let done = run.wait();
