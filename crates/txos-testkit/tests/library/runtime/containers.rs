@@ -261,6 +261,9 @@ fn tools_do_as_natively_on_an_overlay() {
     }
 }
 
+/// A tool, as which users it works, its script, what is compared besides its own place, and what of that is not.
+type Fetched<'a> = (&'a str, &'a [bool], &'a str, &'a [&'a str], &'a [&'a str]);
+
 /// What fetches what it installs, or builds for long, in the same containers: with `--long packages`.
 #[test]
 fn packages_are_as_natively_on_an_overlay() {
@@ -297,7 +300,7 @@ fn packages_are_as_natively_on_an_overlay() {
     let build_with_cargo = "export PATH=/root/.cargo/bin:$PATH; cargo init -q --vcs none --name small c; cd c; cargo build -q --offline; target/debug/small > said";
     let place = |tool: &str, user: &str| format!("{PLACE}/{user}/{tool}");
     let both = &[false, true][..];
-    let works: [(&str, &[bool], &str, &[&str], &[&str]); 5] = [
+    let works: [Fetched<'_>; 5] = [
         (
             "apt",
             &[false],
