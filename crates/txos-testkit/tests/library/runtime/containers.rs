@@ -113,7 +113,9 @@ impl Container {
 
     /// What it holds of directories, and of the rest of them not what is below `without`.
     fn trees(&self, directories: &[&str], without: &[&str]) -> Vec<Tree> {
-        let trees = directories.iter().map(|directory| Tree::of(self.path(directory)));
+        // One that is not there yet has nothing in it.
+        let of = |path: PathBuf| if path.is_dir() { Tree::of(path) } else { Tree::default() };
+        let trees = directories.iter().map(|directory| of(self.path(directory)));
         let apart = |tree| without.iter().fold(tree, |tree: Tree, path| tree.without(path));
         trees.map(apart).collect()
     }
