@@ -506,7 +506,8 @@ impl Left {
             left.objects.extend(top.map(|(found, now)| (found.id, (found, now))));
             for one in &rebuilt.inside {
                 let (found, Some(now)) = (one.version, one.left.get()) else { continue };
-                if found.kind() != FileKind::Dir && found.nlink > 1 {
+                // (The time of change of one that stays a file of several names is that of the last that was moved.)
+                if found.kind() != FileKind::Dir && found.id != now.id {
                     left.names.insert(path::join(&target, &one.below), (found, now));
                 } else {
                     left.objects.insert(found.id, (found, now));
