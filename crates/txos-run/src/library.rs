@@ -281,26 +281,21 @@ pub enum End {
 }
 
 impl Followed {
-    /// Whether output that is held for a moment only is out.
+    /// [`Output::has_printed`].
     #[must_use]
     pub fn has_printed(&self) -> bool {
-        matches!(&self.output, Output::Brief(brief) if brief.is_passed())
+        self.output.has_printed()
     }
 
-    /// Passes on output that is held for a moment only: the command is not run again.
+    /// [`Output::pass_on`].
     pub fn pass_on(&mut self) {
-        if let Output::Brief(brief) = &mut self.output {
-            brief.pass();
-        }
+        self.output.pass_on();
     }
 
-    /// Before the command is run again: drops what was held; `false` if some of it could not be held for so long.
+    /// [`Output::forget_held`].
     #[must_use]
     pub fn forget_held(&mut self) -> bool {
-        match std::mem::take(&mut self.output) {
-            Output::Brief(mut brief) => brief.forget(),
-            Output::Free | Output::Held(_) => true,
-        }
+        self.output.forget_held()
     }
 }
 

@@ -119,23 +119,18 @@ impl Ran {
     /// could not be held for so long.
     pub fn forget_held(&mut self) -> bool {
         self.forget_signals();
-        match std::mem::replace(&mut self.output, Output::Free) {
-            Output::Brief(mut brief) => brief.forget(),
-            Output::Free | Output::Held(_) => true,
-        }
+        self.output.forget_held()
     }
 
-    /// Whether output that is held for a moment only is out.
+    /// [`Output::has_printed`].
     #[must_use]
     pub fn has_printed(&self) -> bool {
-        matches!(&self.output, Output::Brief(brief) if brief.is_passed())
+        self.output.has_printed()
     }
 
-    /// Passes on output that is held for a moment only: the command is not run again.
+    /// [`Output::pass_on`].
     pub fn pass_on(&mut self) {
-        if let Output::Brief(brief) = &mut self.output {
-            brief.pass();
-        }
+        self.output.pass_on();
     }
 
     fn print(&mut self, only: Option<Stream>) {

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, RenameFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::roots::{EntryRef, Roots};
@@ -684,7 +684,7 @@ fn move_one(
             return Ok(());
         }
         let (from, to) = (roots.slot_at(layer, from)?, roots.slot_at(layer, to)?);
-        match rename(&from, &to) {
+        match from.rename_to(&to) {
             // Done already, by the run that was interrupted.
             Err(Errno::NOENT) => Ok(()),
             other => other,
@@ -738,8 +738,4 @@ fn move_one(
         | Does::DirTime { .. } => {}
     }
     Ok(())
-}
-
-fn rename(from: &EntryRef, to: &EntryRef) -> std::result::Result<(), Errno> {
-    sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, RenameFlags::NOREPLACE)
 }

@@ -19,11 +19,10 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use rustix::fs::{AtFlags, FileType, RenameFlags};
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::publish::{Touched, came_out_whole, unchanged};
@@ -42,7 +41,7 @@ use crate::version::{Stamp, Version, stat_at};
 pub(super) struct Rebuild {
     op: Op,
     /// The old directories, and their new ones.
-    dirs: Vec<(FileId, Version)>,
+    dirs: HashMap<FileId, Version>,
 }
 
 /// Finds the directories that the plan can't rename, and makes their new ones in the store. What they hold is what it is now: to be called
@@ -62,11 +61,8 @@ pub(super) fn find(plan: &Plan, roots: &Roots) -> Result<Vec<Rebuild>> {
 fn find_each(plan: &Plan, roots: &Roots, found: &mut Vec<Rebuild>) -> Result<()> {
     let mut candidates: Vec<&Op> = plan.ops.iter().filter(|op| takes_a_directory(op)).collect();
     // What is in a directory follows it.
-    candidates.sort_by(|a, b| {
-        let order = |op: &Op| {
-            (op.layer, op.before.split(|&c| c == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>())
-        };
-        order(a).cmp(&order(b))
+    candidates.sort_by_cached_key(|op| {
+        (op.layer, op.before.split(|&c| c == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>())
     });
     let mut probe: Option<Probe> = None;
     for op in candidates {
@@ -197,17 +193,17 @@ fn make(
         }
         // What is in a directory comes before it.
         inside.reverse();
-        let mut dirs = Vec::new();
+        let mut dirs = HashMap::new();
         for one in inside.iter().filter(|one| one.anew) {
             at.clone_from(&one.below);
             let (dir, name) = split(&one.below);
             let ends = [from.dir(dir)?, to.dir(dir)?];
             let [old, new] = ends.map(|dir| EntryRef { dir, name: name.to_vec() });
-            dirs.push((one.version.id, made_like(&old, &new)?));
+            dirs.insert(one.version.id, made_like(&old, &new)?);
         }
         at.clear();
         let new = made_like(old, &end)?;
-        dirs.push((base.id, new));
+        dirs.insert(base.id, new);
         let anew = inside.iter().filter(|one| one.anew);
         let times = anew.map(|one| (one.below.clone(), one.version.mtime)).collect();
         let op = Op {
@@ -254,7 +250,6 @@ fn made_like(old: &EntryRef, new: &EntryRef) -> std::result::Result<Version, Err
 pub(super) fn put_first(plan: &mut Plan, rebuilds: Vec<Rebuild>) {
     let mut first = Vec::with_capacity(rebuilds.len() + plan.ops.len());
     for Rebuild { op, dirs } in rebuilds {
-        let dirs: HashMap<FileId, Version> = dirs.into_iter().collect();
         for other in plan.ops.iter_mut().filter(|other| other.layer == op.layer) {
             for version in [&mut other.base, &mut other.new].into_iter().flatten() {
                 if let Some(new) = dirs.get(&version.id) {
@@ -282,7 +277,7 @@ pub(super) fn discard(rebuilds: &[Rebuild], roots: &Roots) {
 
 /// Takes the operations that have rebuilt something out of a plan that is done: they have changed no name.
 pub(super) fn forget(plan: &mut Plan) {
-    plan.ops.retain(|op| !matches!(op.does, Does::Rebuild(_)));
+    plan.ops.retain(|op| !op.is_rebuild());
 }
 
 /// A path in a directory; the directory itself for the empty one.
@@ -376,7 +371,7 @@ pub(super) fn carry_out(
         at = &[];
         drop((from, to));
         take_over(target, slot, &base)?;
-        rename(slot, target).map_err(failed("renaming"))?;
+        slot.rename_to(target).map_err(failed("renaming"))?;
         rebuilt.left.set(target.look().map_err(failed("looking at"))?);
         Ok(())
     };
@@ -477,7 +472,7 @@ fn move_one(old: &EntryRef, new: &EntryRef, found: &Version) -> std::result::Res
     // A name of several becomes a file of its own.
     let separated = copied_up::separated(old.dir.as_fd(), &old.name, &now).ok().flatten();
     let base = separated.unwrap_or(now);
-    rename(old, new).map_err(failed("renaming"))?;
+    old.rename_to(new).map_err(failed("renaming"))?;
     let moved = look(new)?;
     if came_out_whole(&base, &moved) {
         Ok(moved)
@@ -563,11 +558,6 @@ fn list_below(top: &EntryRef) -> std::result::Result<(), Errno> {
     Ok(())
 }
 
-fn rename(from: &EntryRef, to: &EntryRef) -> std::result::Result<(), Errno> {
-    let flags = RenameFlags::NOREPLACE;
-    sys::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name, flags)
-}
-
 /// Undoes as much of a rebuild as was done. Can be repeated.
 ///
 /// # Errors
@@ -586,7 +576,7 @@ pub(super) fn undo(
     }
     let now = target.look().map_err(io)?;
     if now.is_none() {
-        match rename(slot, target) {
+        match slot.rename_to(target) {
             Err(Errno::EXIST) => {}
             back => return back.map_err(io),
         }
@@ -599,9 +589,7 @@ pub(super) fn undo(
         op.base.is_some_and(|base| base.id == now.id) || same && !is_new(&now)
     });
     if is_old {
-        let mut kept_aside = Vec::new();
-        move_back(roots, plan, op, rebuilt, (target, slot), &mut kept_aside).map_err(io)?;
-        notes.append(&mut kept_aside);
+        move_back(roots, plan, op, rebuilt, (target, slot), notes).map_err(io)?;
         return remove_empty(slot).map_err(io);
     }
     if remove_empty(slot).is_ok() {
@@ -645,20 +633,16 @@ fn move_back(
                 queue.push(below);
                 continue;
             }
-            let flags = RenameFlags::NOREPLACE;
-            match sys::rename(here.as_fd(), &name, there.as_fd(), &name, flags) {
+            let from = EntryRef { dir: here.clone(), name };
+            let to = EntryRef { dir: there.clone(), name: from.name.clone() };
+            match from.rename_to(&to) {
                 Err(Errno::EXIST) => {
-                    let end = EntryRef { dir: here.clone(), name };
-                    let at = roots.rescue_entry(op.layer, plan.id, &end, &end.name)?;
-                    let mut note =
-                        crate::show::quoted_bytes(&path::join(&plan.target_path(op), &below))
-                            .to_string();
-                    let _ = write!(
-                        note,
-                        " could not be put back, because somebody else created something there; it is {} in the store",
+                    let at = roots.rescue_entry(op.layer, plan.id, &from, &from.name)?;
+                    notes.push(format!(
+                        "{} could not be put back, because somebody else created something there; it is {} in the store",
+                        crate::show::quoted_bytes(&path::join(&plan.target_path(op), &below)),
                         crate::show::quoted_bytes(&at)
-                    );
-                    notes.push(note);
+                    ));
                 }
                 moved => moved?,
             }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
@@ -41,6 +41,12 @@ impl EntryRef {
             Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// Renames it to another entry, where nothing may be.
+    pub fn rename_to(&self, to: &EntryRef) -> std::result::Result<(), Errno> {
+        let flags = RenameFlags::NOREPLACE;
+        sys::rename(self.dir.as_fd(), &self.name, to.dir.as_fd(), &to.name, flags)
     }
 
     /// Opens it without following and without an access that a gate would hold.

@@ -46,6 +46,30 @@ pub enum Output {
     Held(Held),
 }
 
+impl Output {
+    /// Whether output that is held for a moment only is out.
+    #[must_use]
+    pub fn has_printed(&self) -> bool {
+        matches!(self, Output::Brief(brief) if brief.is_passed())
+    }
+
+    /// Passes on output that is held for a moment only: the command is not run again.
+    pub fn pass_on(&mut self) {
+        if let Output::Brief(brief) = self {
+            brief.pass();
+        }
+    }
+
+    /// Before the command is run again: drops what was held; `false` if some of it could not be held for so long.
+    #[must_use]
+    pub fn forget_held(&mut self) -> bool {
+        match std::mem::take(self) {
+            Output::Brief(mut brief) => brief.forget(),
+            Output::Free | Output::Held(_) => true,
+        }
+    }
+}
+
 /// The reading ends, before the collecting begins.
 pub enum AllEnds {
     /// Nothing is held.

@@ -10,7 +10,7 @@ use txos_testkit::{Invocation, Lab, Tree, binary, require, skip};
 
 use super::processes::CAPABILITIES;
 use super::program::{Linked, program};
-use super::whole::SOURCES;
+use super::whole::{Pair, SOURCES};
 
 /// An ordinary user of the image.
 const USER: &str = "4321";
@@ -86,22 +86,14 @@ impl Container {
         let run =
             run.arg(mount).arg("chroot").arg(point).args(["sh", "-c", &enter, "sh"]).args(words);
         let always = [
-            ("GIT_AUTHOR_NAME", "Nobody"),
-            ("GIT_AUTHOR_EMAIL", "nobody@example.invalid"),
-            ("GIT_AUTHOR_DATE", "1000000000 +0000"),
-            ("GIT_COMMITTER_NAME", "Nobody"),
-            ("GIT_COMMITTER_EMAIL", "nobody@example.invalid"),
-            ("GIT_COMMITTER_DATE", "1000000000 +0000"),
-            ("GIT_CONFIG_GLOBAL", "/dev/null"),
-            ("GIT_CONFIG_SYSTEM", "/dev/null"),
-            ("PYTHONHASHSEED", "0"),
             // Compiled files of Python's say of which content they are then, and not of which time.
             ("SOURCE_DATE_EPOCH", "1000000000"),
             ("DEBIAN_FRONTEND", "noninteractive"),
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             ("HOME", home),
         ];
-        let run = always.into_iter().fold(run, |run, (name, value)| run.env(name, value));
+        let run =
+            always.into_iter().fold(Pair::prepared(run), |run, (name, value)| run.env(name, value));
         let without = ["TXOS_STORE", "TXOS_REALM", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"];
         without.into_iter().fold(run, Invocation::without_env)
     }

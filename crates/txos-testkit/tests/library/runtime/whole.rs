@@ -37,7 +37,7 @@ impl Pair {
     }
 
     /// A command that has all it needs from the environment.
-    fn prepared(command: Invocation) -> Invocation {
+    pub fn prepared(command: Invocation) -> Invocation {
         let always = [
             ("GIT_AUTHOR_NAME", "Nobody"),
             ("GIT_AUTHOR_EMAIL", "nobody@example.invalid"),
