@@ -72,7 +72,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     let placeholder = wire::new_placeholder().map_err(|e| failed("memfd_create", e))?;
     let window_fd = wire::new_window();
     let window_fd = window_fd.map_err(|e| failed("memfd_create", e))?;
-    let window = wire::map_window(window_fd).map_err(|e| failed("mmap", e))?;
+    let window = wire::map_own_window(window_fd).map_err(|e| failed("mmap", e))?;
     // Without it every look is a message.
     let book_fd = Table::new_file().ok();
     let [socket, theirs] = wire::new_pair().map_err(|e| failed("socketpair", e))?;
@@ -96,6 +96,8 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     if answer != 0 {
         return Err(failed("moving it", Errno::from_raw_os_error(-answer as i32)));
     }
+    // The server has a copy.
+    kernel::close(window_fd);
     // Nobody can write to it any more but the server.
     let answers = book_fd.and_then(Table::take);
     let session = thread.session.as_mut().ok_or("there is no transaction")?;
@@ -113,12 +115,11 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         std::mem::forget(tx);
     }
     tx::shared::moved_away();
-    let [socket, window_fd, placeholder] = [socket, window_fd, placeholder].map(kernel::set_aside);
+    let [socket, placeholder] = [socket, placeholder].map(kernel::set_aside);
     let (space, kept) = (0, BTreeMap::new());
     let link = Link {
         socket,
         window,
-        window_fd,
         placeholder,
         space,
         numbers,
@@ -377,10 +378,7 @@ fn expect(link: &mut Link) -> Sys<Child> {
         lent: link.lent.clone(),
         answers: link.answers,
         objects: link.objects.clone(),
-        closes: [link.socket, link.window_fd]
-            .into_iter()
-            .chain(link.kept.values().copied())
-            .collect(),
+        closes: std::iter::once(link.socket).chain(link.kept.values().copied()).collect(),
         placeholder: link.placeholder,
         moved: None,
         parent: None,
@@ -427,11 +425,11 @@ pub fn begins(thread: &mut Thread, child: Child) {
         go_on_as_member(thread);
     }
     closes.into_iter().for_each(kernel::close);
-    let window = wire::map_window(window_fd).unwrap_or_else(|_| end(FAILED));
+    let window = wire::map_own_window(window_fd).unwrap_or_else(|_| end(FAILED));
+    kernel::close(window_fd);
     let link = Link {
         socket,
         window,
-        window_fd,
         placeholder,
         space,
         numbers,
@@ -673,8 +671,9 @@ fn enter(tls: &Tls, thread: &mut Thread, socket: i32, before: signals::Set) -> R
         }
         _ => return Err("the process that has the transaction is gone".into()),
     };
-    let window_fd = kernel::set_aside(window_fd);
-    let window = wire::map_window(window_fd).map_err(in_words)?;
+    let window = wire::map_own_window(window_fd).map_err(in_words);
+    kernel::close(window_fd);
+    let window = window?;
     let answers = book_fd.and_then(Table::take);
     let placeholder = wire::new_placeholder().map_err(in_words)?;
     let placeholder = kernel::set_aside(placeholder);
@@ -683,7 +682,6 @@ fn enter(tls: &Tls, thread: &mut Thread, socket: i32, before: signals::Set) -> R
     let mut link = Link {
         socket,
         window,
-        window_fd,
         placeholder,
         space,
         numbers,

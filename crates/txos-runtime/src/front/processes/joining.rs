@@ -287,18 +287,17 @@ fn enter(tls: &Tls, door: i32) -> Result<(Link, Joined, u32), Failure> {
                 return Err(stranger());
             }
             match window_fd.filter(|_| message.answer >= 0) {
-                Some(window_fd) => (message, window_fd.into_number()),
+                Some(window_fd) => (message, window_fd),
                 None => return Err(not_let_in(message.answer)),
             }
         }
         Ok(None) | Err(_) => return Err(is_over()),
     };
-    let window_fd = OwnedFd::of(kernel::raised(window_fd));
-    let window = wire::map_window(window_fd.number()).map_err(|e| failed("mmap", e))?;
+    let window = wire::map_own_window(window_fd.number()).map_err(|e| failed("mmap", e))?;
+    drop(window_fd);
     let mut link = Link {
         socket: socket.into_number(),
         window,
-        window_fd: window_fd.into_number(),
         placeholder: placeholder.into_number(),
         space: answer.more[0] as i32,
         numbers: BTreeSet::new(),
@@ -439,7 +438,7 @@ pub(super) fn close(link: &mut Link) {
             None => kernel::close(number),
         }
     }
-    let own = [link.socket, link.window_fd, link.placeholder];
+    let own = [link.socket, link.placeholder];
     own.into_iter().chain(kept.into_values()).for_each(kernel::close);
     // SAFETY: nothing uses it any more: the process has left.
     unsafe { wire::unmap_window(link.window) };

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::answers::Table;
 use super::images::Imaged;
 use super::lent::Lent;
+use super::mailbox::{self, Asked};
 use super::sockets::Bound;
 use super::vforked;
 use super::wire::{self, Answer, Ask, How, Request};
@@ -45,7 +46,6 @@ pub struct Process {
 pub(super) struct Link {
     pub(super) socket: i32,
     pub(super) window: *mut u8,
-    pub(super) window_fd: i32,
     /// What keeps a number.
     pub(super) placeholder: i32,
     pub(super) space: i32,
@@ -177,6 +177,12 @@ impl Link {
     /// Sends a request, and waits for the answer. If the transaction is over the process ends, or the answer says so to one
     /// that has joined.
     pub(super) fn ask(&self, request: &Request) -> (Answer, [Option<i32>; 2]) {
+        // SAFETY: the window is mapped as long as the process is in the transaction, and who has the lock has the window.
+        match unsafe { mailbox::ask(self.window, request) } {
+            Asked::Here(answer) => return (answer, [None; 2]),
+            Asked::Message => return self.take_answer(),
+            Asked::Not => {}
+        }
         match wire::send(self.socket, request, &[]) {
             Err(errno) if !wire::is_end(errno) => self.cannot_ask(errno),
             // What was said at the end may be there still.
@@ -304,13 +310,12 @@ impl Link {
     }
 
     pub(super) fn is_own(&self, number: i32) -> bool {
-        [self.socket, self.window_fd, self.placeholder].contains(&number)
-            || loader::is_programs(number)
+        [self.socket, self.placeholder].contains(&number) || loader::is_programs(number)
     }
 
     /// Gives the program a number that it wants: what is there of ours goes to another one. `false`: it can't.
     pub(super) fn makes_way(&mut self, number: i32) -> bool {
-        let own = [&mut self.socket, &mut self.window_fd, &mut self.placeholder];
+        let own = [&mut self.socket, &mut self.placeholder];
         for own in own.into_iter().filter(|own| **own == number) {
             let Ok(other) = kernel::duplicate(number, number, true) else { return false };
             kernel::close(number);
@@ -366,7 +371,7 @@ impl Link {
     /// The transaction can't go on: for the library's own needs there are too few descriptors.
     pub(super) fn fail_for_descriptors(&self) {
         self.fail(&wire::too_few_descriptors(
-            "a process of it, in which the library has three descriptors and opens more for a moment",
+            "a process of it, in which the library has two descriptors and opens more for a moment",
         ));
     }
 

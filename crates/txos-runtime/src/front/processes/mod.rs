@@ -32,6 +32,7 @@
 //! | `calls`, `descriptors`, `paths` | a call: sent, or made by the process itself |
 //! | `closing` | numbers that the server closes with a process's next request |
 //! | `images` | small stable files that processes read by themselves |
+//! | `mailbox` | requests that the server looks for, without a message |
 //! | `lent` | open files of the transaction that the process has as well, and reads and writes itself |
 //! | `programs` | another program in a process |
 //! | `signalling` | signals: sent at once, or held until the commit |
@@ -54,6 +55,7 @@ pub mod joining;
 mod lent;
 pub mod link;
 mod locks;
+mod mailbox;
 mod paths;
 mod programs;
 pub mod server;

@@ -4,6 +4,7 @@
 //! It ends when the transaction does.
 #![allow(unsafe_code)] // calls with addresses in windows, raw system calls
 
+use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use super::closing::{self, Closing};
 use super::identities::{self, Ids};
 use super::images::{self, Image};
 use super::locks::Locks;
+use super::mailbox::{self, Wait, Worth};
 use super::wire::{self, Answer, Ask, How, Loads, Part, Request, Shape, Size};
 use crate::call::Call;
 use crate::front::in_process::Command;
@@ -58,6 +60,15 @@ pub(super) struct Member {
     pub(super) joined: bool,
     /// What it has closed since its last request.
     closing: Closing,
+    /// How many requests there had been, of all, with its last one.
+    asked: u64,
+}
+
+/// Whose mailboxes are looked into ([`super::mailbox`]): their spaces, and which one next.
+#[derive(Debug)]
+struct Polled {
+    spaces: Vec<i32>,
+    next: usize,
 }
 
 /// What is known of the processes of a transaction.
@@ -81,6 +92,8 @@ pub(super) struct Desk {
     is_unlocked: bool,
     /// Programs may have other libraries in the transaction.
     other_libraries: bool,
+    /// How many requests there have been.
+    requests: u64,
 }
 
 // SAFETY: a window belongs to who has the desk.
@@ -92,7 +105,7 @@ impl Desk {
         let ids = vec![Ids::own()?];
         let (members, handed_over, locks) = (Vec::new(), Vec::new(), Locks::default());
         let senders = Vec::new();
-        let (judged, book, is_unlocked, other_libraries) = (0, None, true, false);
+        let (judged, book, is_unlocked, other_libraries, requests) = (0, None, true, false, 0);
         Some(Desk {
             members,
             outlets,
@@ -104,6 +117,7 @@ impl Desk {
             book,
             is_unlocked,
             other_libraries,
+            requests,
         })
     }
 
@@ -203,6 +217,43 @@ impl Desk {
         }
     }
 
+    /// From here on the mailboxes are looked into of those who have asked last.
+    fn begin_to_poll(&self) -> Polled {
+        /// A process is one of them whose last request is among so many.
+        const RECENT: u64 = 8;
+        let asked = |member: &Member| member.asked != 0 && member.asked + RECENT > self.requests;
+        let polled = self.members.iter().filter(|member| asked(member) && member.may_be_polled());
+        let spaces = polled.map(|member| {
+            // SAFETY: the window is mapped as long as there is its member.
+            unsafe { mailbox::poll(member.window, true) };
+            member.space
+        });
+        Polled { spaces: spaces.collect(), next: 0 }
+    }
+
+    /// They are looked into once more, and then not any longer.
+    fn stop_polling(&self, polled: &Polled) {
+        for member in self.members.iter().filter(|member| polled.spaces.contains(&member.space)) {
+            // SAFETY: as above.
+            unsafe { mailbox::poll(member.window, false) };
+        }
+    }
+
+    /// A request that is in a mailbox, and whose. Who has asked last is looked at last.
+    fn look_into(&self, polled: &mut Polled) -> Option<(usize, Request)> {
+        let count = polled.spaces.len();
+        (0..count).find_map(|_| {
+            let space = polled.spaces[polled.next % count];
+            polled.next = (polled.next + 1) % count;
+            // A process may be gone, or another user by now.
+            let at = self.members.iter().position(|member| member.space == space)?;
+            let member = &self.members[at];
+            // SAFETY: the window is mapped as long as there is its member.
+            let taken = || unsafe { mailbox::take(member.window) };
+            member.may_be_polled().then(taken).flatten().map(|request| (at, request))
+        })
+    }
+
     /// No answer that was written down holds any longer.
     fn void_answers(&mut self) {
         if let Some(book) = &mut self.book {
@@ -217,6 +268,11 @@ impl Desk {
 }
 
 impl Member {
+    /// Whether what is in its mailbox counts as what it sends: the server knows who it is, and that is the owner.
+    fn may_be_polled(&self) -> bool {
+        self.process.is_some() && self.who == 0 && !self.joined
+    }
+
     /// Ends a child of which no descriptor can be had.
     fn end_by_number(&self, number: Option<u32>) {
         // Of one that has ended somebody else may have the number.
@@ -375,6 +431,7 @@ impl Desk {
             parent,
             joined: false,
             closing: Closing::default(),
+            asked: 0,
         };
         // What waits takes up descriptors here.
         let limit = kernel::descriptor_limit().cast_unsigned() / 8;
@@ -419,6 +476,7 @@ impl Desk {
             parent: None,
             joined: true,
             closing: Closing::default(),
+            asked: 0,
         });
         Ok((space, window_fd))
     }
@@ -504,6 +562,7 @@ fn serve(
         parent: None,
         joined: false,
         closing: Closing::default(),
+        asked: 0,
     };
     // All files of all processes are open here.
     kernel::raise_descriptor_limit();
@@ -575,6 +634,7 @@ impl Server<'_> {
         let mut waiting_since = None;
         let mut said = false;
         let mut closed = Instant::now();
+        let mut worth = Worth::default();
         loop {
             if let Some(status) = self.ended {
                 if self.desk.members.len() == 1 {
@@ -594,7 +654,8 @@ impl Server<'_> {
                     ));
                 }
             }
-            let ready = self.wait();
+            let Some(patience) = self.poll(&mut worth) else { return };
+            let ready = self.wait(patience);
             if closed.elapsed() >= CLOSES_AFTER {
                 self.close_what_waits();
                 closed = Instant::now();
@@ -610,16 +671,80 @@ impl Server<'_> {
         }
     }
 
+    /// Carries out what processes ask by their mailboxes, as long as that is worth it and nobody has sent a message: how long to wait for
+    /// one, then. `None`: the transaction is over.
+    fn poll(&mut self, worth: &mut Worth) -> Option<Duration> {
+        /// There is more to be done now and then.
+        const TURN: Duration = Duration::from_millis(10);
+        /// Whether there are messages is looked at once in so many looks.
+        const LOOKS: u32 = 64;
+        // A process may find all that it asks by itself, and not learn that the transaction has lost.
+        const QUIET: Duration = Duration::from_millis(250);
+        let is_quiet = worth.has_seen(self.desk.requests);
+        if self.ended.is_some() || is_quiet || !worth.polls() {
+            return Some(QUIET);
+        }
+        let mut polled = self.desk.begin_to_poll();
+        if polled.spaces.is_empty() {
+            return Some(QUIET);
+        }
+        let (mut taken, mut kept, mut looks) = (0, 0, 0_u32);
+        let (mut waiting, began) = (Wait::new(), Instant::now());
+        let mut is_awaited = false;
+        while !is_awaited && !waiting.is_over() {
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS) {
+                // Somebody else may wait for this processor.
+                std::thread::yield_now();
+                is_awaited = began.elapsed() >= TURN || !self.wait(Duration::ZERO).is_empty();
+            }
+            let Some((at, request)) = self.desk.look_into(&mut polled) else {
+                spin_loop();
+                continue;
+            };
+            taken += 1;
+            kept += u32::from(self.heed_mailbox(at, &request)?);
+            waiting = Wait::new();
+        }
+        // Whoever asks from here on sends it. Each of them may have asked once before it could see that.
+        self.desk.stop_polling(&polled);
+        for _ in 0..polled.spaces.len() {
+            let Some((at, request)) = self.desk.look_into(&mut polled) else { break };
+            taken += 1;
+            kept += u32::from(self.heed_mailbox(at, &request)?);
+        }
+        worth.was(2 * kept > taken);
+        Some(if is_awaited { Duration::ZERO } else { QUIET })
+    }
+
+    /// Carries out a request from a mailbox, and answers it: whether the process was still looking there. `None`: the transaction is over.
+    fn heed_mailbox(&mut self, at: usize, request: &Request) -> Option<bool> {
+        let member = &self.desk.members[at];
+        let (window, socket) = (member.window, member.socket);
+        let sender = member.process.map(|(number, _)| number);
+        let mut is_there = true;
+        let goes_on = self.carry(at, request, (sender, None), |answer, beside| {
+            // SAFETY: the window is mapped as long as there is its member.
+            if beside.is_empty() && unsafe { mailbox::answer(window, answer) } {
+                return Ok(());
+            }
+            let sent = wire::send_at_once(socket, answer, beside);
+            // SAFETY: as above.
+            is_there = unsafe { mailbox::is_sent(window) };
+            sent
+        });
+        goes_on.then_some(is_there)
+    }
+
     /// Which members have something to say.
-    fn wait(&self) -> Vec<usize> {
+    fn wait(&self, patience: Duration) -> Vec<usize> {
         let mut polled: Vec<libc::pollfd> = self
             .desk
             .members
             .iter()
             .map(|member| libc::pollfd { fd: member.socket, events: libc::POLLIN, revents: 0 })
             .collect();
-        // A process may find all that it asks by itself, and not learn that the transaction has lost.
-        let time = 250;
+        let time = patience.as_millis();
         let words = [polled.as_mut_ptr() as u64, polled.len() as u64, time as u64, 0, 0, 0];
         // SAFETY: the kernel writes to the array, whose length it is told.
         unsafe { syscall(libc::SYS_poll, words) };
@@ -636,22 +761,37 @@ impl Server<'_> {
             Err(Errno::AGAIN) => return true,
             _ => return self.gone(at, false),
         };
-        self.close_for(at);
         if received.lost && wire::is_full() {
             self.runs_out();
         }
         // A socket, to be bound; what else is sent is not wanted.
         let [beside, other] = received.beside.map(|fd| fd.map(OwnedFd::of));
         drop(other);
-        let answered = self.answer(at, &received.message, received.sender, beside);
+        self.carry(at, &received.message, (received.sender, beside), |answer, beside| {
+            wire::send_at_once(socket, answer, beside)
+        })
+    }
+
+    /// Carries out a request, and replies. `false`: the transaction is over.
+    fn carry(
+        &mut self,
+        at: usize,
+        request: &Request,
+        (sender, beside): (Option<u32>, Option<OwnedFd>),
+        reply: impl FnOnce(&Answer, &[i32]) -> Sys<()>,
+    ) -> bool {
+        self.desk.requests += 1;
+        self.desk.members[at].asked = self.desk.requests;
+        self.close_for(at);
+        let answered = self.answer(at, request, sender, beside);
         if self.is_over_by_now() {
             return false;
         }
         match answered {
             Some((answer, descriptors)) => {
-                let sent = wire::send_at_once(socket, &answer, &descriptors.numbers());
+                let sent = reply(&answer, &descriptors.numbers());
                 descriptors.close();
-                let left = received.message.ask() == Some(Ask::Leave);
+                let left = request.ask() == Some(Ask::Leave);
                 match sent {
                     Ok(()) if !left => true,
                     // All others would wait for that one.
@@ -1457,6 +1597,8 @@ impl Server<'_> {
         if runs_program {
             // SAFETY: the window is mapped as long as there is this member.
             unsafe { wire::becomes(member.window) }.store(0, Ordering::SeqCst);
+            // SAFETY: as above. What a thread of the program before has asked, exec has ended.
+            unsafe { mailbox::empty(member.window) };
         }
         // A child has its parent's ids, and the client runs no program that gives rights. From one program to the next nothing else changes
         // (capabilities(7): what is found after the first is found after the second).

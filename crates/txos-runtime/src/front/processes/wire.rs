@@ -17,8 +17,11 @@ pub const WINDOW: usize = 1 << 20;
 /// How much of it is for the bytes of one read or write, at most.
 pub const BYTES: usize = WINDOW - (64 << 10);
 /// The first place in it that is used: zero is a null pointer, and there are the word that is not zero once the
-/// transaction is over, those of [`epoch`], [`standing`] and [`becomes`], the numbers that are closed later ([`super::closing`]), and that of [`is_heard`].
-const FIRST: usize = 256;
+/// transaction is over, those of [`epoch`], [`standing`] and [`becomes`], the numbers that are closed later ([`super::closing`]), that of [`is_heard`], and a
+/// mailbox ([`super::mailbox`]).
+pub(super) const FIRST: usize = 512;
+/// Where the mailbox is.
+pub(super) const MAILBOX_AT: usize = 256;
 
 /// Which word of a window is the first of those about numbers that are closed later, and how many these are.
 const CLOSING_AT: usize = 4;
@@ -693,6 +696,21 @@ pub fn map_window(fd: i32) -> Sys<*mut u8> {
     window.map(|at| at as *mut u8)
 }
 
+/// Maps the window of this process. A child does not inherit it, and the descriptor is not needed any longer.
+///
+/// # Errors
+/// As `mmap(2)` and `madvise(2)`.
+pub fn map_own_window(fd: i32) -> Sys<*mut u8> {
+    let window = map_window(fd)?;
+    let size = (WINDOW + BEHIND) as u64;
+    let words = [window as u64, size, libc::MADV_DONTFORK as u64, 0, 0, 0];
+    // SAFETY: it is about what was just mapped.
+    let advised = check(unsafe { syscall(libc::SYS_madvise, words) });
+    // SAFETY: nobody knows of it.
+    advised.inspect_err(|_| unsafe { unmap_window(window) })?;
+    Ok(window)
+}
+
 /// The word that says whether the transaction is over.
 ///
 /// # Safety
@@ -748,7 +766,7 @@ pub const CANT_ASK: u32 = 3;
 /// # Safety
 /// The window is mapped as long as the reference lives.
 pub unsafe fn is_heard<'w>(window: *mut u8) -> &'w AtomicU32 {
-    const { assert!(4 * (CLOSING_AT + CLOSING_WORDS + 1) <= FIRST) };
+    const { assert!(4 * (CLOSING_AT + CLOSING_WORDS + 1) <= MAILBOX_AT) };
     // SAFETY: it is in the window, which is aligned, and both sides use it like that.
     unsafe { &*window.cast::<AtomicU32>().add(CLOSING_AT + CLOSING_WORDS) }
 }
@@ -758,7 +776,7 @@ pub unsafe fn is_heard<'w>(window: *mut u8) -> &'w AtomicU32 {
 /// # Safety
 /// The window is mapped as long as the reference lives.
 pub unsafe fn closing<'w>(window: *mut u8) -> &'w [AtomicU32; CLOSING_WORDS] {
-    const { assert!(4 * (CLOSING_AT + CLOSING_WORDS) <= FIRST) };
+    const { assert!(4 * (CLOSING_AT + CLOSING_WORDS) <= MAILBOX_AT) };
     // SAFETY: they are in the window, which is aligned, and both sides use them like that.
     unsafe { &*window.cast::<AtomicU32>().add(CLOSING_AT).cast() }
 }

@@ -94,6 +94,27 @@ fn what_makes_no_sense_is_refused() {
     );
 }
 
+/// Where nobody says who asks only the owner is asked after; and that one may write there what it likes.
+#[test]
+fn mailboxes_are_the_owners() {
+    let scene =
+        require_some!(Scene::new(), "only root can become others; and the attacks are for x86-64");
+    scene.gets("mailbox", "mailbox: left");
+    assert!(!scene.lab.path("pub/boxed").exists());
+    let attack = |attack: &str| {
+        let script = format!("true; {} {attack}; true", scene.attacker.display());
+        scene.lab.txos(["run", "--in-process", "--", "sh", "-c", &script]).run().expect(0)
+    };
+    let done = attack("inherits");
+    assert_eq!(done.text(), "windows: 1, open: 0\n", "{done:?}");
+    let has_two = std::thread::available_parallelism().is_ok_and(|all| all.get() > 1);
+    let done = attack("scribbles");
+    let text = format!("still there: done\nsome were taken: {}\n", u8::from(has_two));
+    assert_eq!(done.text(), text, "{done:?}");
+    assert!(scene.lab.path("pub/still").exists());
+    scene.lab.expect_clean();
+}
+
 /// It has signals held that it may not send: at the commit it may not send them either.
 #[test]
 fn its_signals_are_its_own() {

@@ -5,6 +5,7 @@
 #include "raw.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -16,7 +17,8 @@
 
 #define WINDOW (1 << 20)
 #define SPACE (1 << 20)
-#define PLACE 256
+#define PLACE 512
+#define MAILBOX 256
 
 enum ask { CALL = 1, MAP, PROGRAM, CHILD, HERE, END, LIVE, OUTPUT, FAIL, IS_MEMBER, ABORT, SIGNAL = 16, GROUP, REOPEN = 20 };
 enum how { DONE = 1, WITH_DESCRIPTORS, YOURSELF, ELSEWHERE, LATER, OVER };
@@ -84,23 +86,23 @@ static void leave_dispatch(void)
 
 static void find_link(void)
 {
-    int found = -1;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4096];
 
     link_fd = -1;
-    for (int fd = 3; fd < (1 << 20) && (found < 0 || link_fd < 0); fd++) {
-        char path[64], to[64];
+    for (int fd = 3; fd < (1 << 20) && link_fd < 0; fd++) {
         int type = 0;
         socklen_t room = sizeof type;
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        long size = RAW(SYS_readlink, path, to, sizeof to - 1);
-        to[size < 0 ? 0 : size] = 0;
-        if (strstr(to, "txos window"))
-            found = fd;
         if (RAW(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &room) == 0 && type == SOCK_SEQPACKET)
             link_fd = fd;
     }
-    window = (char *)RAW(SYS_mmap, 0, WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, found, 0);
-    if (found < 0 || link_fd < 0 || window == MAP_FAILED)
+    while (maps && !window && fgets(line, sizeof line, maps))
+        if (strstr(line, "txos window"))
+            window = (char *)strtoul(line, 0, 16);
+    if (maps)
+        fclose(maps);
+    /* Its children are to have it, too. */
+    if (link_fd < 0 || !window || RAW(SYS_madvise, window, WINDOW, MADV_DOFORK))
         die("window");
 }
 
@@ -257,7 +259,7 @@ static void descriptors(void)
 static void nonsense(void)
 {
     static const long calls[] = {SYS_read, SYS_openat, SYS_getcwd, SYS_statx, SYS_symlinkat, SYS_linkat, SYS_setxattr};
-    static const unsigned long words[] = {0, 1, 255, 256, WINDOW - 1, WINDOW, 1UL << 32, 1UL << 47, 1UL << 63, -1UL};
+    static const unsigned long words[] = {0, 1, 511, 512, WINDOW - 1, WINDOW, 1UL << 32, 1UL << 47, 1UL << 63, -1UL};
     const int count = sizeof words / sizeof *words;
 
     memset(window + PLACE, 'x', WINDOW - PLACE);
@@ -297,6 +299,79 @@ static void connection(void)
     told("call before it is there", ask(request(CALL, SYS_mkdir, put("pub/early"), 0777, 0, 0, 0)).answer);
     RAW(SYS_close, link_fd);
     link_fd = own;
+}
+
+/* A request in the mailbox of its window, where nobody says who asks. */
+static void mailbox(void)
+{
+    volatile uint32_t *state = (volatile uint32_t *)(window + MAILBOX + 4);
+    int left = 1;
+
+    memcpy(window + MAILBOX + 8, &(struct request){CALL, SYS_mkdir, {put("pub/boxed"), 0777}, -1}, sizeof(struct request));
+    *state = 1;
+    for (int n = 0; n < 2000; n++) {
+        ask(request(CALL, SYS_getcwd, 4096, 100, 0, 0, 0));
+        left = left && *state == 1;
+    }
+    dprintf(1, "mailbox: %s\n", left ? "left" : "taken");
+}
+
+/* The same, as the owner: the mailbox is looked into, and says now this, now that. */
+static void scribbles(void)
+{
+    volatile uint32_t *state = (volatile uint32_t *)(window + MAILBOX + 4);
+    struct request harmless = request(CALL, SYS_getcwd, 4096, 100, 0, 0, 0);
+    struct answer answer;
+    unsigned seed = 7, taken = 0;
+
+    for (int n = 0; n < 20000; n++) {
+        if (n % 4 == 0)
+            ask(harmless);
+        seed = seed * 1103515245 + 12345;
+        memcpy(window + MAILBOX + 8, &harmless, sizeof harmless);
+        if (seed >> 30 == 0)
+            memset(window + MAILBOX + 8, seed >> 16, 40);
+        *state = seed >> 16 & 7;
+        for (int wait = 0; wait < 20000 && *state == 1; wait++)
+            __asm__ volatile("" : : : "memory");
+        taken += *state == 2 || *state == 3;
+        while (RAW(SYS_recvfrom, link_fd, &answer, sizeof answer, MSG_DONTWAIT, 0, 0) > 0)
+            ;
+    }
+    *state = 0;
+    /* What was asked before is answered by a length, or not at all. */
+    struct request last = request(CALL, SYS_mkdir, put("pub/still"), 0777, 0, 0, 0);
+    say(&last, 0);
+    do
+        answer = hear();
+    while (answer.how == DONE && answer.answer != 0);
+    told("still there", answer.how == DONE ? 0 : -EPIPE);
+    dprintf(1, "some were taken: %d\n", taken > 0);
+}
+
+/* A child that gives up its rights without another program: what it has of its parent's window. */
+static void inherits(void)
+{
+    pid_t child = fork();
+    char line[4096];
+    int windows = 0, open = 0, status = 0;
+
+    if (child == 0) {
+        if (setgroups(0, 0) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+            die("rights");
+        FILE *maps = fopen("/proc/self/maps", "r");
+        while (maps && fgets(line, sizeof line, maps))
+            windows += strstr(line, "txos window") != 0;
+        for (int fd = 0; fd < 20000; fd++) {
+            char path[64], to[64] = "";
+            snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+            open += readlink(path, to, sizeof to - 1) > 0 && strstr(to, "txos window");
+        }
+        dprintf(1, "windows: %d, open: %d\n", windows, open);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    exit(status != 0);
 }
 
 /* What was found to be a file is a FIFO now: whoever opens it waits, and all others with it. */
@@ -346,17 +421,17 @@ static void rise(const char *program)
         /* It keeps the connection, and hears the answers. */
         while (RAW(SYS_poll, &ready, 1, 4000) > 0 && hear().how != OVER)
             continue;
-        dprintf(1, "rise: %.6s\n", strstr(window + 512, "secret") ? "secret" : "nothing");
+        dprintf(1, "rise: %.6s\n", strstr(window + 1024, "secret") ? "secret" : "nothing");
         _exit(0);
     }
-    memset(window + 512, 0, 64);
+    memset(window + 1024, 0, 64);
     strcpy(window + PLACE, "secret");
     struct request busy = request(CALL, SYS_pwrite64, slow, 4096, 900000, 0, 0);
     while (queued < 60 && say(&busy, MSG_DONTWAIT) >= 0)
         queued++;
     open = request(CALL, SYS_openat, AT_FDCWD, PLACE, O_RDONLY, 0, 0);
     open.chosen = 650;
-    read = request(CALL, SYS_read, 650, 512, 32, 0, 0);
+    read = request(CALL, SYS_read, 650, 1024, 32, 0, 0);
     say(&here, 0);
     say(&open, 0);
     say(&read, 0);
@@ -444,6 +519,8 @@ int main(int argc, char **argv)
 {
     const char *attack = argc > 1 ? argv[1] : "", *more = argc > 2 ? argv[2] : "";
 
+    if (!strcmp(attack, "inherits"))
+        inherits();
     leave_dispatch();
     find_link();
     if (!strcmp(attack, "numbers"))
@@ -456,6 +533,10 @@ int main(int argc, char **argv)
         nonsense();
     else if (!strcmp(attack, "connection"))
         connection();
+    else if (!strcmp(attack, "mailbox"))
+        mailbox();
+    else if (!strcmp(attack, "scribbles"))
+        scribbles();
     else if (!strcmp(attack, "fifo"))
         fifo(more);
     else if (!strcmp(attack, "flood"))
