@@ -370,11 +370,12 @@ impl Tx {
         Ok(past)
     }
 
-    /// Whether a descriptor is of nothing whose content is the transaction's business.
+    /// Whether a descriptor is of nothing whose content is the transaction's business. (Of a mere place, the usual way has no content either.)
     fn is_outside(&mut self, number: i32) -> Sys<bool> {
         let file = self.file(number)?;
-        let node = self.fds.get(file).node;
-        Ok(node.is_none_or(|id| !self.tree.has_content(id)))
+        let open = self.fds.get(file);
+        let is_place = open.flags & libc::O_PATH != 0;
+        Ok(!is_place && open.node.is_none_or(|id| !self.tree.has_content(id)))
     }
 
     /// A call on one descriptor, if that is outside.

@@ -158,6 +158,24 @@ fn no_way_leads_past_the_transaction() {
     pair.clean();
 }
 
+/// A descriptor that is only a place (`O_PATH`) is not read or written, whatever it is of and however little is asked for.
+#[test]
+fn a_place_has_no_content() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new("mkfifo fifo; echo x > file");
+    let python = "import os\n\
+        os._exit(0) if os.fork() == 0 else os.wait()\n\
+        os.mkfifo('new')\n\
+        for path in ['fifo', 'file', 'new']:\n\
+        \x20   fd = os.open(path, os.O_PATH)\n\
+        \x20   for call in [lambda: os.write(fd, b''), lambda: os.write(fd, b'x'), lambda: os.read(fd, 0), lambda: os.read(fd, 1),\n\
+        \x20                lambda: os.writev(fd, [b'']), lambda: os.readv(fd, [bytearray(1)]), lambda: os.pread(fd, 0, 0)]:\n\
+        \x20       try:\n            print(path, call())\n\
+        \x20       except OSError as e:\n            print(path, e.errno)\n";
+    pair.does(&["/usr/bin/python3", "-I", "-S", "-c", python]);
+    pair.clean();
+}
+
 /// `..` leads from what is not versioned to what is, and directories there have their own names.
 #[test]
 fn what_is_not_versioned_has_a_way_out() {
