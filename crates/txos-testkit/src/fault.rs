@@ -384,6 +384,12 @@ fn clean_up(place: &Lab) -> Result<(), String> {
     }
 }
 
+/// How far it is to the next step, or how much is done: `whole` with `--long sweep`, otherwise `short`.
+#[must_use]
+pub fn stride<T>(whole: T, short: T) -> T {
+    if crate::skip::long("sweep") { whole } else { short }
+}
+
 /// The steps that a file of `TXOS_FAULT_COUNT` lists, of its longest process.
 #[must_use]
 pub fn steps_in(file: &Path) -> Vec<String> {
