@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use txos_testkit::image::{Image, Overlay};
+use txos_testkit::pty::Pty;
 use txos_testkit::system::{self, Guard};
 use txos_testkit::tree::Tolerance;
 use txos_testkit::{Invocation, Lab, Tree, binary, require, skip};
@@ -252,7 +253,42 @@ fn tools_do_as_natively_on_an_overlay() {
             Work { tool, script: &script, directories: &[&directory], without }
                 .does(native, ours, as_user);
         }
+        types(ours, as_user, &format!("{name}/bash"));
     }
+}
+
+/// Somebody types to a shell: a job is stopped and goes on, another one is interrupted, and what they changed is the transaction's.
+fn types(ours: &Container, as_user: bool, place: &str) {
+    const SHELL: [&str; 7] = ["run", "-q", "--", "bash", "--norc", "--noprofile", "-i"];
+    let (mut pty, inner) = Pty::open(200, 40);
+    let running = ours.txos(as_user, &SHELL).env("PS1", "ready> ").terminal(inner).start();
+    let mut types = |text: &str, answer: &str| {
+        pty.type_in(text);
+        pty.expect(answer);
+    };
+    types("", "ready> ");
+    types(
+        &format!("cd {place}; echo one > typed; echo in $PWD\n"),
+        &format!("in /{PLACE}/{place}"),
+    );
+    // What is typed is shown, too: what a command says is written otherwise there.
+    types("sh -c \"echo st''arted; exec tee later\"\n", "started");
+    types("two\n", "two\r\ntwo");
+    types("\x1a", "Stopped");
+    types("", "ready> ");
+    types("jobs\n", "Stopped");
+    types("", "ready> ");
+    types("fg\n", "exec tee later");
+    types("three\n", "three\r\nthree");
+    types("\x04", "ready> ");
+    types("sh -c \"echo sl''eeping; exec sleep 1000\"\n", "sleeping");
+    types("\x03", "ready> ");
+    types("echo st''atus $?; exit 0\n", "status 130");
+    let _ = pty.rest();
+    let done = running.wait().expect(0);
+    let read = |file: &str| std::fs::read_to_string(ours.path(format!("{PLACE}/{place}/{file}")));
+    assert_eq!(read("typed").unwrap(), "one\n", "{done:?}");
+    assert_eq!(read("later").unwrap(), "two\nthree\n", "{done:?}");
 }
 
 /// A tool, as which users it works, its script, what is compared besides its own place, and what of that is not.
