@@ -2,7 +2,6 @@
 //! it succeeds.
 
 use rustix::process::Signal;
-use txos_testkit::fault::stride;
 use txos_testkit::pty::Pty;
 use txos_testkit::random::Random;
 use txos_testkit::wait::until;
@@ -239,9 +238,9 @@ fn interrupted_at_each_step() {
                 assert_eq!(look, "old\n1\nx\nn\n2\n", "{fault}@{step}");
             }
             lab.expect_clean();
-            step += stride(1, 2);
+            step += 1;
         }
-        assert!(not > 2, "{fault}: whole {whole}, not {not}");
+        assert!(not > 5, "{fault}: whole {whole}, not {not}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Requests that need no message: the server looks for them for a moment.
 //!
 //! A message wakes the other process. On another processor that is asleep this takes longer than most calls do, in a virtual machine
-//! above all. So after an answer the server *polls*: for some ten microseconds it looks into the *mailboxes* of the processes that
-//! have asked last, each of which lies in a process's window. As long as it does, a request is put there instead of being sent. Whoever waits in vain goes
+//! above all. So after an answer the server *polls*: for a tenth of a millisecond it looks into the *mailboxes* of the processes that
+//! have asked last, each of which lies in a process's window. As long as it does, a request is put there instead of being sent. After a wait in vain either side goes
 //! back to messages: the process for its answer, the server for what comes next.
 //!
 //! | word | written by | what |
@@ -12,11 +12,11 @@
 //! | `request` | process | what is asked, while `state` is [`ASKED`] |
 //! | `answer` | server | the answer, while `state` is [`ANSWERED`] |
 //!
-//! Only the process makes a mailbox [`ASKED`] or [`EMPTY`], and only the server [`TAKEN`] or [`ANSWERED`]. Either makes one that is
-//! [`TAKEN`] one that is [`SENT`]: the answer goes by message.
+//! Only the process makes a mailbox [`ASKED`], and only the server [`TAKEN`] or [`ANSWERED`]. Either makes one that is
+//! [`TAKEN`] one that is [`SENT`]: the answer goes by message. The process makes it [`EMPTY`] again, and the server does when the process runs another program.
 //!
-//! The kernel names the sender of a message, and nobody that of a request in a mailbox. Only one process has the window
-//! mapped, and none has a descriptor of it: children don't inherit the mapping ([`wire::map_own_window`]), and the next program gets it from the server. The
+//! The kernel names the sender of a message, and nobody that of a request in a mailbox. Besides the server only one process has the window
+//! mapped, and none keeps a descriptor of it: children don't inherit the mapping ([`wire::map_own_window`]), and the next program gets a descriptor from the server. The
 //! server polls none of a process that is not the user that began, with the same groups and capabilities.
 #![allow(unsafe_code)] // the words of a window
 
@@ -38,7 +38,7 @@ const ANSWERED: u32 = 3;
 /// The answer comes as a message.
 const SENT: u32 = 4;
 
-/// How long the server looks for the next request, and a process for its answer: as long as a message would take.
+/// How long the server looks for the next request, and a process for its answer.
 const PATIENCE: Duration = Duration::from_micros(100);
 /// How often a clock is looked at meanwhile: once in so many looks.
 const LOOKS: u32 = 16;
@@ -117,7 +117,7 @@ pub unsafe fn ask(window: *mut u8, request: &Request) -> Asked {
     }
 }
 
-/// The server does not look any longer, and this process has another program, which has asked nothing.
+/// The process runs another program, which has asked nothing yet.
 ///
 /// # Safety
 /// The window is mapped.

@@ -94,7 +94,7 @@ fn what_makes_no_sense_is_refused() {
     );
 }
 
-/// Where nobody says who asks only the owner is asked after; and that one may write there what it likes.
+/// Nobody names the writer of a mailbox: the owner's processes are served by theirs, and no others. The owner may write there what it likes.
 #[test]
 fn mailboxes_are_the_owners() {
     let scene =
