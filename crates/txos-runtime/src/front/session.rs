@@ -131,7 +131,7 @@ impl Session {
             counters.aborted += 1;
             counters.unsupported += tx.unsupported();
             (report.live, report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
-            self.plan.went_out |= tx.went_out();
+            self.plan.goes_by(&tx);
             let mut why = tx.naming_released(why);
             match thread::guarded(|| tx.abort()) {
                 Ok(again) => self.plan.again = again.or(self.plan.again.take()),
@@ -683,7 +683,7 @@ pub fn come_after(thread: &mut Thread) -> Result<(), Failure> {
     let Some(tx) = session.tx.as_mut() else { return Ok(()) };
     // The records are of who began.
     let Err(failure) = session.restored.as_before(|| tx.come_after()) else { return Ok(()) };
-    session.plan.went_out |= tx.went_out();
+    session.plan.goes_by(&tx);
     thread.counters.unsupported += tx.unsupported();
     thread.counters.aborted += 1;
     (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
@@ -714,7 +714,7 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
     thread.counters.unsupported += tx.unsupported();
     (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());
     if let Some(session) = thread.session.as_mut() {
-        session.plan.went_out |= tx.went_out();
+        session.plan.goes_by(&tx);
     }
     let restored = thread.session.as_mut().map(|session| std::mem::take(&mut session.restored));
     let mut restored = restored.unwrap_or_default();

@@ -456,17 +456,21 @@ impl Tx {
     /// As the call.
     pub fn poll(&mut self, call: &Call) -> Sys<u64> {
         const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM;
+        const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
         let (given, count) = (call.pointer::<libc::pollfd>(0), call.word(1));
         if count > 65_536 {
             return Err(Errno::INVAL);
         }
         let mut list = Vec::with_capacity(count as usize);
-        // Those that a write to would be held for.
-        let (mut writable, may_hold) = (Vec::new(), self.may_hold());
+        // Those that a write to would be held for, and those that an earlier attempt has left something for.
+        let (mut ready, may_hold) = (Vec::new(), self.may_hold());
         for i in 0..count {
             let one = given.item(i).read()?;
             if one.events & WRITABLE != 0 && may_hold && self.is_writable(one.fd) {
-                writable.push(i as usize);
+                ready.push((i as usize, WRITABLE));
+            }
+            if one.events & READABLE != 0 && self.left_for(one.fd) > 0 {
+                ready.push((i as usize, READABLE));
             }
             list.push(one);
         }
@@ -482,17 +486,17 @@ impl Tx {
             true => {
                 // SAFETY: the list is as long as the program's, and lives until the answer.
                 let real_call = unsafe { call.with_word(0, list.as_mut_ptr() as u64) };
-                self.answer_wait(&real_call, !writable.is_empty(), || {})?
+                self.answer_wait(&real_call, !ready.is_empty(), || {})?
             }
             false => {
                 let (_, _, within) = effects::waits(call)?;
-                self.wait_past_looks(&mut list, &blind, within, !writable.is_empty())?
+                self.wait_past_looks(&mut list, &blind, within, !ready.is_empty())?
             }
         };
-        for i in writable {
+        for (i, events) in ready {
             let one = &mut list[i];
             n += u64::from(one.revents == 0);
-            one.revents |= one.events & WRITABLE;
+            one.revents |= one.events & events;
         }
         let asks_more = list.iter().any(|one| one.fd >= 0 && one.events & !WRITABLE != 0);
         let only_room = list.iter().all(|one| one.revents & !WRITABLE == 0);
@@ -557,13 +561,14 @@ impl Tx {
             // SAFETY: it has room for `top` numbers, and lives until the answer.
             real_call = unsafe { real_call.with_word(i + 1, real_sets[i].as_mut_ptr() as u64) };
         }
-        let writable: Vec<usize> = match self.may_hold() {
-            true => {
-                let numbers = sets[1].iter().filter(|&&fd| self.is_writable(fd));
-                numbers.filter_map(|&fd| real_of(fd)).collect()
-            }
-            false => Vec::new(),
-        };
+        // Where it is ready, in which set.
+        let mut ready: Vec<(usize, usize)> = Vec::new();
+        if self.may_hold() {
+            let numbers = sets[1].iter().filter(|&&fd| self.is_writable(fd));
+            ready.extend(numbers.filter_map(|&fd| Some((1, real_of(fd)?))));
+        }
+        let left = sets[0].iter().filter(|&&fd| self.left_for(fd) > 0);
+        ready.extend(left.filter_map(|&fd| Some((0, real_of(fd)?))));
         for &number in &sets[1] {
             self.before_asking(number, true);
         }
@@ -578,13 +583,13 @@ impl Tx {
             return self.select_past_looks(call, &sets, given, words);
         }
         let asked = self.keeps_others_waiting().then(|| real_sets.clone());
-        let mut n = self.answer_wait(&real_call, !writable.is_empty(), || {
+        let mut n = self.answer_wait(&real_call, !ready.is_empty(), || {
             for (set, asked) in real_sets.iter_mut().zip(asked.iter().flatten()) {
                 set.copy_from_slice(asked);
             }
         })?;
-        for real in writable {
-            let word = &mut real_sets[1][real / 64];
+        for (set, real) in ready {
+            let word = &mut real_sets[set][real / 64];
             n += u64::from(*word >> (real % 64) & 1 == 0);
             *word |= 1 << (real % 64);
         }
@@ -624,11 +629,12 @@ impl Tx {
             libc::POLLPRI,
         ];
         let mut list = Vec::new();
-        let (mut writable, may_hold) = (Vec::new(), self.may_hold());
+        let (mut ready, may_hold) = (Vec::new(), self.may_hold());
         for (set, (numbers, events)) in sets.iter().zip(ASKED).enumerate() {
             for &fd in numbers {
-                if set == 1 && may_hold && self.is_writable(fd) {
-                    writable.push(list.len());
+                if set == 1 && may_hold && self.is_writable(fd) || set == 0 && self.left_for(fd) > 0
+                {
+                    ready.push((list.len(), events));
                 }
                 list.push(libc::pollfd { fd, events, revents: 0 });
             }
@@ -638,9 +644,9 @@ impl Tx {
             one.fd = self.real(one.fd)?;
         }
         let (_, _, within) = effects::waits(call)?;
-        self.wait_past_looks(&mut list, &blind, within, !writable.is_empty())?;
-        for place in writable {
-            list[place].revents |= libc::POLLOUT;
+        self.wait_past_looks(&mut list, &blind, within, !ready.is_empty())?;
+        for (place, events) in ready {
+            list[place].revents |= events;
         }
         let (mut told, mut n, mut only_room) = (list.iter(), 0, true);
         for (set, numbers) in sets.iter().enumerate() {

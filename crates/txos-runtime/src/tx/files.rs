@@ -556,6 +556,7 @@ impl Tx {
         match stat.kind() {
             FileKind::Socket => open.receiving = Receiving::Unknown,
             FileKind::Fifo => open.receiving = Receiving::Pipe(number),
+            FileKind::CharDevice => open.receiving = Receiving::Device,
             _ => {}
         }
         let mut real = number;

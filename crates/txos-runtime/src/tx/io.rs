@@ -209,7 +209,7 @@ impl Tx {
 
     /// Something goes out by a descriptor at once: to others, unless it is the transaction's own pipe, or the null device.
     fn talks_by(&mut self, number: i32, real: i32) -> Sys<()> {
-        if !super::pipes::are_asked_for() || self.held.input.has_gone_out() {
+        if !super::pipes::are_asked_for(self.how.flags) || self.held.input.has_gone_out() {
             return Ok(());
         }
         let own = self.file(number).is_ok_and(|file| self.fds.get(file).reach == Reach::Inside);

@@ -55,6 +55,7 @@ pub mod held;
 mod install;
 mod io;
 mod ipc;
+pub mod kept;
 pub mod kernel;
 pub mod lending;
 mod libraries;
@@ -175,8 +176,18 @@ pub struct How {
     pub attempt: u32,
     /// Output was sent before the end: it does not begin again by itself.
     pub went_out: bool,
+    /// What earlier attempts have taken, and this one is given.
+    pub kept: kept::Kept,
     /// It goes on from where the transaction in the store is that this command was given.
     pub goes_on: bool,
+}
+
+impl How {
+    /// An attempt is over: what the next one has to know of it.
+    pub fn goes_by(&mut self, tx: &Tx) {
+        self.went_out |= tx.went_out();
+        self.kept = tx.kept_for_next();
+    }
 }
 
 /// Why something failed, or a transaction was aborted.
@@ -328,6 +339,7 @@ impl Tx {
             held: held::Held::default(),
             doom: None,
         });
+        tx.held.input.kept = std::mem::take(&mut tx.how.kept);
         if tx.how.succession.as_ref().is_some_and(|one| one.comes_after()) {
             // What a producer holds is waited for from the first call on.
             tx.start.first = single_call::First::Over;

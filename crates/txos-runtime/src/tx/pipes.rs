@@ -8,8 +8,8 @@
 //! No duplicate of the original is kept, which would keep its writers from seeing that it is closed: a look and the taking go by the
 //! program's own number and the identity of what that is, in a process with other threads by a duplicate for their time.
 //!
-//! That is so only if `TXOS_GIVE_BACK=pipes` asks for it ([`are_asked_for`]). Without it no pipe is known here, and the kernel answers
-//! every read at once.
+//! That is so in transactions that put back memory (`TX_CHECKPOINT`), and in all if `TXOS_GIVE_BACK=pipes` asks for it ([`are_asked_for`]). In others
+//! no pipe is known here, and the kernel answers every read at once: a stream of the C library's has read ahead, and has those bytes still.
 //!
 //! | pipe | what happens |
 //! |---|---|
@@ -42,23 +42,49 @@ pub const SIZE_MAX: u64 = 1 << 20;
 /// So much is copied of a pipe in all, bytes. After that it is read at once.
 const COPIED_MAX: u64 = 1 << 28;
 
-/// Whether `TXOS_GIVE_BACK` asks for it, when that first matters.
-#[must_use]
-pub fn are_asked_for() -> bool {
-    static ASKED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+/// What `TXOS_GIVE_BACK` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// All, by a transaction that puts back memory, and nothing by others.
+    WithMemory,
+    Pipes,
+    All,
+}
+
+fn asked() -> Asked {
+    static ASKED: std::sync::OnceLock<Asked> = std::sync::OnceLock::new();
     *ASKED.get_or_init(|| {
-        let Some(value) = std::env::var_os("TXOS_GIVE_BACK") else { return false };
+        let Some(value) = std::env::var_os("TXOS_GIVE_BACK") else { return Asked::WithMemory };
         match value.as_encoded_bytes() {
-            b"pipes" => true,
-            b"" | b"0" | b"none" => false,
+            b"pipes" => Asked::Pipes,
+            b"all" => Asked::All,
+            b"0" | b"none" => Asked::Nothing,
+            b"" => Asked::WithMemory,
             _ => {
                 super::say(
-                    "TXOS_GIVE_BACK is none of 0, none and pipes: what is read from pipes is not given back, as without it",
+                    "TXOS_GIVE_BACK is none of 0, none, pipes and all: what is read from pipes and terminals is given back by transactions with TX_CHECKPOINT, as without it",
                 );
-                false
+                Asked::WithMemory
             }
         }
     })
+}
+
+/// Whether what a transaction with these flags reads from pipes is to be given back, when that first matters.
+#[must_use]
+pub fn are_asked_for(flags: u32) -> bool {
+    match asked() {
+        Asked::Nothing => false,
+        Asked::WithMemory => flags & super::flags::CHECKPOINT != 0,
+        Asked::Pipes | Asked::All => true,
+    }
+}
+
+/// The same of terminals.
+#[must_use]
+pub fn are_terminals_asked_for(flags: u32) -> bool {
+    asked() != Asked::Pipes && are_asked_for(flags)
 }
 
 /// What a look has found.
@@ -554,6 +580,20 @@ impl Handle {
             Ok(n)
         };
         self.with(give, Ok(0))
+    }
+
+    /// What the program was given.
+    #[must_use]
+    pub fn was_given(&self) -> Vec<u8> {
+        let given = |pipe: &mut Pipe, _: &mut Option<Scratch>| {
+            pipe.bytes.get(..pipe.given).unwrap_or_default().to_vec()
+        };
+        self.with(given, Vec::new())
+    }
+
+    /// What was taken is told of otherwise.
+    pub fn forget_taken(&self) {
+        self.with(|pipe, _| pipe.taken = 0, ());
     }
 
     /// Takes what was given, and looks no more.

@@ -36,6 +36,7 @@ use txos_engine::realm::TxHandle;
 use super::effects::is_to_end;
 use super::files::{Descriptor, File};
 use super::io::buffers;
+use super::kept::{Kept, Origin};
 use super::kernel::{self, Errno, OwnedFd, Sys};
 use super::node::Map;
 use super::pipes::{Claims, Found, Handle, Pipes, are_asked_for, ends_of_process, loses_always};
@@ -95,6 +96,8 @@ pub enum Receiving {
     Unknown,
     /// It is a pipe or FIFO from before, which the kernel has at this number. Nobody has looked.
     Pipe(i32),
+    /// It is a device from before, perhaps a terminal. Nobody has looked.
+    Device,
     /// At once, though an abort can't give it back.
     AtOnce,
     /// At once: something was sent there before the end, as people were told.
@@ -131,6 +134,10 @@ struct Source {
     at_once: bool,
     /// So many bytes were taken before the commit.
     taken: u64,
+    /// Descriptors came with some of it.
+    brings: bool,
+    /// What was taken, and what comes, is kept there for the next attempt.
+    kept: Option<usize>,
     /// Tells of arrivals.
     watch: Option<OwnedFd>,
 }
@@ -157,6 +164,8 @@ pub struct Received {
     full_looked: Option<Instant>,
     /// Pipes in which the transaction waits for more, and for nothing else.
     awaited: Vec<usize>,
+    /// What was taken, and the next attempt is given.
+    pub(super) kept: Kept,
 }
 
 impl Source {
@@ -176,6 +185,8 @@ impl Source {
             empty_next: false,
             at_once: false,
             taken: 0,
+            brings: false,
+            kept: None,
             watch: None,
         }
     }
@@ -241,8 +252,16 @@ impl Source {
         self.seen().saturating_sub(offset)
     }
 
-    /// Takes what was looked at, and looks no more: how many bytes of it somebody else had taken.
-    fn take(&mut self) -> u64 {
+    /// What was taken is told of otherwise.
+    fn forget_taken(&mut self) {
+        self.taken = 0;
+        if let Some(pipe) = &self.pipe {
+            pipe.forget_taken();
+        }
+    }
+
+    /// Takes what was looked at, and looks no more: how many bytes of it somebody else had taken. `to` is given all of it.
+    fn take(&mut self, mut to: impl FnMut(&[u8])) -> u64 {
         self.at_once = true;
         self.watch = None;
         debug_assert!(self.pipe.is_none(), "pipes are taken by themselves");
@@ -255,7 +274,7 @@ impl Source {
         // Each of them may be like any other by now, if another urgent one has come. So none is stepped over.
         let inline = self.urgent > 0 && kernel::set_urgent_inline(self.real, true).is_ok();
         while rest > 0 || (self.messages && self.count > 0 && lost == 0) {
-            match kernel::take(self.real, rest) {
+            match kernel::take(self.real, rest, &mut to) {
                 Ok(n) if !self.messages => {
                     rest = rest.saturating_sub(n);
                     if n == 0 {
@@ -289,14 +308,8 @@ impl Source {
             self.watch = None;
             return pipe.take().words(number);
         }
-        let lost = self.take();
-        let s = if lost == 1 { "" } else { "s" };
-        let words = || {
-            format!(
-                "{lost} byte{s} that the transaction has received from a socket (descriptor {number}) were taken by somebody else as well"
-            )
-        };
-        (lost > 0).then(words)
+        let lost = self.take(|_| {});
+        words_of_lost(lost, number)
     }
 
     /// Whether a read would find something, or the end.
@@ -381,6 +394,7 @@ impl Received {
     pub fn take(&mut self) -> Vec<String> {
         let sources = self.sources.iter_mut().filter(|source| !source.takes_at_once());
         let lost = sources.filter_map(Source::take_and_tell);
+        let lost = lost.chain(self.kept.unread());
         let lost =
             lost.map(|words| format!("the transaction has committed, but {words}")).collect();
         self.claims = None;
@@ -457,7 +471,7 @@ impl Received {
             let s = if taken == 1 { "" } else { "s" };
             format!("{taken} byte{s} from a {what} (descriptor {})", source.number)
         });
-        words.collect::<Vec<_>>().join(", ")
+        words.chain(self.kept.words()).collect::<Vec<_>>().join(", ")
     }
 
     /// In a child that was copied from the process: it is the parent's. `closes`: it has descriptors of its own.
@@ -467,6 +481,7 @@ impl Received {
             self.pipes.iter().for_each(Pipes::close);
             let _ = self.claims.take().map(Claims::close);
         }
+        self.kept = Kept::default();
     }
 }
 
@@ -581,7 +596,9 @@ impl Tx {
             Receiving::From(at) => input.sources.get(at).is_some_and(|source| {
                 source.at_once && (source.taken > 0 || input.talks.contains(&source.socket))
             }),
-            Receiving::Unknown | Receiving::Pipe(_) | Receiving::AtOnce => false,
+            Receiving::Unknown | Receiving::Pipe(_) | Receiving::Device | Receiving::AtOnce => {
+                false
+            }
         };
         if !is_told {
             return self.the_rest(call);
@@ -593,9 +610,33 @@ impl Tx {
     #[cold]
     fn receive_later(&mut self, call: &Call, file: File, real: i32) -> Sys<Option<u64>> {
         let Some(at) = self.source(call.int(0), file, real)? else { return Ok(None) };
+        if self.kept_at(at).is_none() {
+            let answer = self.receive_by_looking(call, file, real, at)?;
+            if answer.is_some() || self.kept_at(at).is_none() {
+                return Ok(answer);
+            }
+        }
+        match self.kept_at(at) {
+            Some(kept) => self.read_kept(call, file, real, kept),
+            None => Ok(None),
+        }
+    }
+
+    /// Where it is kept what was taken from a source.
+    fn kept_at(&self, at: usize) -> Option<usize> {
+        self.held.input.sources.get(at)?.kept
+    }
+
+    fn receive_by_looking(
+        &mut self,
+        call: &Call,
+        file: File,
+        real: i32,
+        at: usize,
+    ) -> Sys<Option<u64>> {
         if let Some(pipe) = self.pipe_of(at) {
             let answer = self.read_pipe(call, file, real, at, &pipe)?;
-            if answer.is_none() {
+            if answer.is_none() && self.kept_at(at).is_none() {
                 self.before_reading_at_once(call.int(0))?;
             }
             return Ok(answer);
@@ -613,6 +654,7 @@ impl Tx {
         let found = match self.fds.get(file).receiving {
             Receiving::Unknown => self.find_source(number, real)?,
             Receiving::Pipe(before) => self.find_pipe(before, real)?,
+            Receiving::Device => self.find_terminal(number, real)?,
             Receiving::Own => match self.held.input.known.get(&kernel::look_fd(real)?.id) {
                 Some(&known) => Receiving::From(known),
                 None => return Ok(None),
@@ -623,7 +665,9 @@ impl Tx {
         let Receiving::From(at) = found else { return Ok(None) };
         let source = self.held.input.sources.get(at);
         match source {
-            Some(source) if !source.takes_at_once() => return Ok(Some(at)),
+            Some(source) if source.kept.is_some() || !source.takes_at_once() => {
+                return Ok(Some(at));
+            }
             Some(source) if source.pipe.is_some() && self.fds.get(file).reads() => {
                 self.before_reading_at_once(number)?;
             }
@@ -641,12 +685,12 @@ impl Tx {
             | flags::ORDERED
             | flags::ORDER_RESET
             | flags::AFTER;
-        if self.how.flags & LIVE != 0 || !are_asked_for() {
+        if self.how.flags & LIVE != 0 || !are_asked_for(self.how.flags) {
             return Ok(Receiving::Own);
         }
         let pipe = kernel::look_fd(real)?.id;
-        if let Some(&known) = self.held.input.known.get(&pipe) {
-            return Ok(Receiving::From(known));
+        if let Some(known) = self.known_source(pipe, before) {
+            return Ok(known);
         }
         let is_there = || kernel::look_fd(before).is_ok_and(|stat| stat.id == pipe);
         let how = kernel::status_flags(real)?;
@@ -673,6 +717,34 @@ impl Tx {
         input.has_pipes |= !handle.is_at_once();
         let source = Source { pipe: Some(handle), ..Source::of(pipe, before, before) };
         Ok(Receiving::From(input.add(source)))
+    }
+
+    /// A source that is known, or of which an earlier attempt has taken something.
+    fn known_source(&mut self, id: FileId, number: i32) -> Option<Receiving> {
+        let input = &mut self.held.input;
+        if let Some(&known) = input.known.get(&id) {
+            return Some(Receiving::From(known));
+        }
+        let kept = input.kept.find(id)?;
+        let source = Source { at_once: true, kept: Some(kept), ..Source::of(id, number, number) };
+        Some(Receiving::From(input.add(source)))
+    }
+
+    /// Whether what comes from a device is kept: it is a terminal, and input is to be given back.
+    fn find_terminal(&mut self, number: i32, real: i32) -> Sys<Receiving> {
+        if !super::pipes::are_terminals_asked_for(self.how.flags) || !kernel::is_terminal(real) {
+            return Ok(Receiving::Own);
+        }
+        let id = kernel::look_fd(real)?.id;
+        if let Some(known) = self.known_source(id, number) {
+            return Ok(known);
+        }
+        if !self.may_keep(Origin::Terminal, 0) {
+            return Ok(Receiving::Own);
+        }
+        let kept = self.held.input.kept.add(id, number, Origin::Terminal, Vec::new());
+        let source = Source { at_once: true, kept: Some(kept), ..Source::of(id, number, number) };
+        Ok(Receiving::From(self.held.input.add(source)))
     }
 
     /// The pipe that a source is.
@@ -864,8 +936,7 @@ impl Tx {
     /// With TX_STRICT the transaction is doomed.
     pub fn take_pipes_before(&mut self, call: Option<i64>, why: &str) -> Sys<()> {
         if !self.held.input.has_pipes {
-            self.held.input.went_out = true;
-            return Ok(());
+            return self.talks_by_any_way();
         }
         self.report.calling = call.unwrap_or(-1);
         if call.is_some() {
@@ -903,7 +974,13 @@ impl Tx {
     /// With TX_STRICT the transaction is doomed, if it has read from a pipe.
     #[inline]
     pub fn talks_by_any_way(&mut self) -> Sys<()> {
-        if !std::mem::replace(&mut self.held.input.went_out, true) && self.held.input.has_pipes {
+        if std::mem::replace(&mut self.held.input.went_out, true) {
+            return Ok(());
+        }
+        if !self.held.input.kept.is_empty() {
+            self.close_kept();
+        }
+        if self.held.input.has_pipes {
             return self.take_pipes_that_may_answer();
         }
         Ok(())
@@ -941,10 +1018,10 @@ impl Tx {
             return Ok(Receiving::AtOnce);
         }
         let socket = kernel::look_fd(real)?.id;
-        let input = &mut self.held.input;
-        if let Some(&known) = input.known.get(&socket) {
-            return Ok(Receiving::From(known));
+        if let Some(known) = self.known_source(socket, number) {
+            return Ok(known);
         }
+        let input = &mut self.held.input;
         if input.talks.contains(&socket) {
             return Ok(Receiving::Answers);
         }
@@ -972,7 +1049,7 @@ impl Tx {
         let input = &self.held.input;
         let is_other = match self.fds.get(file).receiving {
             Receiving::Unknown => true,
-            Receiving::Pipe(_) | Receiving::Own => input.has_pipes,
+            Receiving::Pipe(_) | Receiving::Device | Receiving::Own => input.has_pipes,
             _ => false,
         };
         if is_other {
@@ -1011,7 +1088,16 @@ impl Tx {
                     // The kernel takes the rest.
                     Ok(None) if done == 0 => return Ok(None),
                     Ok(None) => {
-                        return Ok(Some(done + look.that_takes().answer_waiting().unwrap_or(0)));
+                        let rest = look.that_takes();
+                        let more = match (self.kept_at(at), self.file(call.int(0))) {
+                            (Some(kept), Ok(file)) => self.read_kept(&rest, file, real, kept),
+                            _ => Ok(None),
+                        };
+                        let more = more.and_then(|more| match more {
+                            Some(more) => Ok(more),
+                            None => rest.answer_waiting(),
+                        });
+                        return Ok(Some(done + more.unwrap_or(0)));
                     }
                     Err(errno) => Err(errno),
                 },
@@ -1123,7 +1209,10 @@ impl Tx {
             source.seen += found;
         }
         if look.call.number() == libc::SYS_recvmsg {
-            self.name_descriptors(&Header::read(look.call.pointer(1))?)?;
+            let brings = self.name_descriptors(&Header::read(look.call.pointer(1))?)?;
+            if let Some(source) = self.held.input.sources.get_mut(at) {
+                source.brings |= brings;
+            }
         }
         Ok(answer)
     }
@@ -1150,12 +1239,13 @@ impl Tx {
         Ok(true)
     }
 
-    /// Descriptors that came with a message get their numbers, which an abort closes.
-    fn name_descriptors(&mut self, header: &Header) -> Sys<()> {
-        for place in descriptors_in(header)? {
+    /// Descriptors that came with a message get their numbers, which an abort closes. Whether there are any.
+    pub(super) fn name_descriptors(&mut self, header: &Header) -> Sys<bool> {
+        let places = descriptors_in(header)?;
+        for place in &places {
             place.write(self.fds.plain(place.read()?)?)?;
         }
-        Ok(())
+        Ok(!places.is_empty())
     }
 
     fn receive_several(&mut self, call: &Call, at: usize) -> Sys<Option<u64>> {
@@ -1212,8 +1302,43 @@ impl Tx {
         if self.how.flags & flags::STRICT != 0 {
             return self.unsupported_call("receiving more than can be given back", b"");
         }
-        self.take_and_say(at, why);
+        if why == GOES_OUT || !self.take_and_keep(at) {
+            self.take_and_say(at, why);
+        }
         Ok(())
+    }
+
+    /// Takes what was looked at, and keeps it for the next attempt. `false`: nothing was done, as that is not possible.
+    fn take_and_keep(&mut self, at: usize) -> bool {
+        let Some(source) = self.held.input.sources.get(at) else { return false };
+        let (id, number) = (source.socket, source.number);
+        let is_plain = !source.messages && source.urgent == 0 && !source.brings;
+        if !is_plain || source.is_lost() {
+            return false;
+        }
+        let origin = if source.pipe.is_some() { Origin::Pipe } else { Origin::Socket };
+        if !self.may_keep(origin, source.seen()) {
+            return false;
+        }
+        let Some(source) = self.held.input.sources.get_mut(at) else { return false };
+        let mut bytes = Vec::new();
+        let words = match source.pipe.clone() {
+            Some(pipe) => {
+                bytes = pipe.was_given();
+                source.watch = None;
+                pipe.take().words(number)
+            }
+            None => words_of_lost(source.take(|more| bytes.extend_from_slice(more)), number),
+        };
+        // It is named as what is kept.
+        source.forget_taken();
+        words.iter().for_each(|words| say(words));
+        self.held.output.went_out |= words.is_some();
+        let kept = self.held.input.kept.add(id, number, origin, bytes);
+        if let Some(source) = self.held.input.sources.get_mut(at) {
+            source.kept = Some(kept);
+        }
+        true
     }
 
     /// The same, also under `TX_STRICT`.
@@ -1238,6 +1363,7 @@ impl Tx {
     /// # Errors
     /// The transaction is doomed.
     pub fn before_taking_past_looks(&mut self, number: i32) -> Sys<()> {
+        self.close_kept_at(number)?;
         if !self.held.input.any() {
             return Ok(());
         }
@@ -1278,6 +1404,7 @@ impl Tx {
         let sources = input.sources.iter_mut().filter(is_it);
         let lost: Vec<String> = sources.filter_map(Source::take_and_tell).collect();
         lost.iter().for_each(|words| say(words));
+        self.close_kept_socket(socket);
     }
 
     /// From here on nothing is only looked at: other threads enter.
@@ -1290,10 +1417,12 @@ impl Tx {
             let open = self.fds.get_mut(file);
             open.receiving = match open.receiving {
                 Receiving::Unknown => Receiving::AtOnce,
-                Receiving::Pipe(_) => Receiving::Own,
+                Receiving::Pipe(_) | Receiving::Device => Receiving::Own,
                 known => known,
             };
         }
+        // They read at once, without this.
+        self.held.output.went_out |= !self.held.input.kept.is_empty();
     }
 
     /// A socket is closed before the commit: what was looked at there is taken first.
@@ -1376,6 +1505,11 @@ impl Tx {
 
     /// `ioctl(FIONREAD)`. `None`: the kernel can say that.
     pub fn bytes_to_receive(&mut self, number: i32) -> Option<u64> {
+        let left = self.left_for(number) as u64;
+        if left > 0 {
+            let more = self.real(number).and_then(kernel::arrived).unwrap_or(0);
+            return Some(left + more);
+        }
         if !self.held.input.any() {
             return None;
         }
@@ -1688,6 +1822,17 @@ fn taken_by_another(source: &Source) -> Failure {
         ),
         ..Failure::default()
     }
+}
+
+/// So many bytes of what was looked at in a socket were lost, in words.
+fn words_of_lost(lost: u64, number: i32) -> Option<String> {
+    let s = if lost == 1 { "" } else { "s" };
+    let words = || {
+        format!(
+            "{lost} byte{s} that the transaction has received from a socket (descriptor {number}) were taken by somebody else as well"
+        )
+    };
+    (lost > 0).then(words)
 }
 
 /// Where the descriptors are that came with a message.

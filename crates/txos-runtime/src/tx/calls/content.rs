@@ -74,6 +74,7 @@ impl Tx {
             libc::SYS_copy_file_range | libc::SYS_splice | libc::SYS_sendfile => self.between(call),
             libc::SYS_tee => {
                 let (from, to) = (self.real(int(0))?, self.real(int(1))?);
+                self.close_kept_of(from)?;
                 self.before_live(int(1))?;
                 self.before_taking_past_looks(int(0))?;
                 self.before_taking(call, from)?;
@@ -89,6 +90,7 @@ impl Tx {
                     let real = self.real(int(0))?;
                     self.write_outside(int(0), real)?;
                 } else {
+                    self.close_kept_at(int(0))?;
                     self.take_pipe_of(int(0))?;
                 }
                 self.on_descriptor(call)
@@ -218,6 +220,7 @@ impl Tx {
         if number == libc::SYS_splice {
             self.can_splice(from, to)?;
         }
+        self.close_kept_at(from)?;
         if let Some(held) = self.hold_moved(call)? {
             return Ok(held);
         }

@@ -187,11 +187,11 @@ impl Tx {
         self.close_held_ends()?;
         let real_call = call.with_descriptor(0, real);
         let blind = self.blind_interests(real)?;
-        let may_hold = self.may_hold();
+        let may_hold = self.may_hold() || self.has_left();
         let found = if blind.is_empty() {
             match self.answer_wait(&real_call, may_hold, || {})? {
                 // The kernel has nothing, and was not waited for.
-                0 if may_hold => match self.writable_events(call, real)? {
+                0 if may_hold => match self.ready_events(call, real)? {
                     0 => self.answer_wait(&real_call, false, || {})?,
                     ready => ready,
                 },
@@ -199,7 +199,7 @@ impl Tx {
             }
         } else {
             let held = |tx: &mut Tx| match may_hold {
-                true => tx.writable_events(call, real),
+                true => tx.ready_events(call, real),
                 false => Ok(0),
             };
             self.events_past_looks(&real_call, &blind, held)?
@@ -213,8 +213,9 @@ impl Tx {
         Ok(found)
     }
 
-    /// The descriptors that an epoll descriptor tells of, and that a write to would be held for.
-    fn writable_events(&mut self, call: &Call, real: i32) -> Sys<u64> {
+    /// The descriptors that an epoll descriptor tells of, and that a write to would be held for, or an earlier attempt has left
+    /// something for.
+    fn ready_events(&mut self, call: &Call, real: i32) -> Sys<u64> {
         let room = u64::from(call.uint(2));
         let out = call.pointer::<libc::epoll_event>(1);
         let mut ready = 0;
@@ -223,11 +224,20 @@ impl Tx {
             // Those that tell of a change, or once, have told.
             let told = libc::EPOLLET | libc::EPOLLONESHOT;
             let asked = event.events as i32;
-            let is_it = asked & libc::EPOLLOUT != 0 && asked & told == 0;
-            // The number is the kernel's, of when it was added.
-            if is_it && ready < room && self.real(number) == Ok(number) && self.is_writable(number)
-            {
-                let events = libc::EPOLLOUT as u32;
+            if ready == room || self.real(number) != Ok(number) {
+                // The number is the kernel's, of when it was added.
+                continue;
+            }
+            let mut events = 0;
+            if asked & libc::EPOLLOUT != 0 && asked & told == 0 && self.is_writable(number) {
+                events |= libc::EPOLLOUT;
+            }
+            // Of what is left, nothing has told this attempt.
+            if asked & libc::EPOLLIN != 0 && self.left_for(number) > 0 {
+                events |= libc::EPOLLIN;
+            }
+            if events != 0 {
+                let events = events as u32;
                 out.item(ready).write(libc::epoll_event { events, u64: event.u64 })?;
                 ready += 1;
             }

@@ -189,16 +189,18 @@ pub fn look_at_message(socket: i32) -> Sys<u64> {
     unsafe { sys!(SYS_recvfrom, socket, &raw mut none, 0, flags, 0, 0) }
 }
 
-/// Takes a message, or up to so many bytes of a stream, and forgets them: how many. Descriptors among them are closed.
+/// Takes a message, or up to so many bytes of a stream, and passes them on: how many. Descriptors among them are closed.
 ///
 /// # Errors
 /// As `recv(2)`: EAGAIN if there is nothing.
-pub fn take(socket: i32, most: u64) -> Sys<u64> {
-    let mut forgotten = [0_u8; 16 << 10];
-    let len = most.min(forgotten.len() as u64);
-    let (at, flags) = (forgotten.as_mut_ptr(), libc::MSG_DONTWAIT);
+pub fn take(socket: i32, most: u64, to: impl FnOnce(&[u8])) -> Sys<u64> {
+    let mut taken = [0_u8; 16 << 10];
+    let len = most.min(taken.len() as u64);
+    let (at, flags) = (taken.as_mut_ptr(), libc::MSG_DONTWAIT);
     // SAFETY: there is room for so many bytes.
-    unsafe { sys!(SYS_recvfrom, socket, at, len, flags, 0, 0) }
+    let n = unsafe { sys!(SYS_recvfrom, socket, at, len, flags, 0, 0) }?;
+    to(taken.get(..n as usize).unwrap_or_default());
+    Ok(n)
 }
 
 /// A descriptor that `poll(2)` tells of once for each time that something arrives at a socket.

@@ -278,6 +278,27 @@ fn only_what_was_done_is_said() {
     let _ = lab.native("test ! -e three");
 }
 
+/// A filter files its lines away, all of them or none, and once, also if it begins again.
+#[test]
+fn what_comes_by_a_pipe_is_filed_once() {
+    let lab = Lab::new();
+    let program = example(&lab, "filter");
+    let _ = lab.native("mkdir there; seq 2000 > numbers");
+    let run = |input: &str| {
+        in_lab(&lab, "sh").args(["-c", &format!("{input} | \"$0\" there")]).arg(&program).run()
+    };
+    // Each attempt has read some lines when a file of its own is made by somebody else.
+    let rival = "{ sed -n 1,900p numbers; : > there/950; sed -n '901,$p' numbers; }";
+    let failed = run(rival).expect(1).says("there/950");
+    assert_eq!(failed.text(), "");
+    let _ = lab.native("test \"$(ls there)\" = 950; rm there/950");
+    let done =
+        run("{ sed -n 1,900p numbers; : > there/other; rm there/other; sed -n '901,$p' numbers; }")
+            .expect(0);
+    assert_eq!(done.text(), "2000 filed\n");
+    let _ = lab.native("cd there; for i in $(seq 2000); do cat $i; done | cmp - ../numbers; test $(ls | wc -l) = 2000");
+}
+
 /// Both examples, in whichever language. `join`: what is between the words of their names.
 pub fn check_examples(lab: &Lab, run: &dyn Fn(&str, &str) -> Done, join: char) {
     let (safe_open, two_files) = (format!("safe{join}open"), format!("two{join}files"));

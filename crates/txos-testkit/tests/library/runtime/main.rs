@@ -20,6 +20,7 @@ mod hostile;
 mod identities;
 mod images;
 mod joint;
+mod kept;
 mod layers;
 mod libraries;
 mod limits;

@@ -36,7 +36,7 @@ fn ran_with(scenario: &str, held: &str, give_back: &str) -> Done {
 
 #[test]
 fn it_is_live_unless_it_is_asked_for() {
-    let wrong = "TXOS_GIVE_BACK is none of 0, none and pipes";
+    let wrong = "TXOS_GIVE_BACK is none of 0, none, pipes and all";
     for (value, times) in [("", 0), ("0", 0), ("none", 0), ("sockets", 1)] {
         let done = ran_with("not_asked", "0", value);
         assert_eq!((said(&done, wrong), said(&done, TAKEN)), (times, 0), "{value}: {done:?}");

@@ -1,0 +1,426 @@
+//! What was read before the end, and is kept for the next attempt.
+//!
+//! What a transaction reads from a socket or a pipe is left in the kernel until the commit, as far as that is possible
+//! ([`super::received`], [`super::pipes`]). Where it is not, because who writes there may wait for room, and of terminals, whose
+//! input nothing leaves where it is, the bytes are taken and kept here. An attempt that begins again (`TX_RESTART`) is given them before
+//! what the kernel has.
+//!
+//! | taken from | kept |
+//! |---|---|
+//! | a stream socket, because what was only looked at takes room | always |
+//! | a pipe, for that reason or because it can't be looked at any longer | if looks were asked for ([`super::pipes::are_asked_for`]) |
+//! | a terminal from before | if input is asked to be given back |
+//!
+//! Only the next attempt finds them: no read outside of a transaction comes here for sure. So a transaction that does not begin
+//! again keeps nothing, and an abort that is the last one names what was taken.
+//!
+//! # Conversations
+//!
+//! What comes after something went out may be the answer to it. From then on nothing is kept ([`Tx::close_kept`]). If something was given by then,
+//! the transaction does not begin again by itself.
+#![allow(unsafe_code)] // a header of the program's, and buffers that the kernel has filled
+
+use txos_engine::object::FileId;
+
+use super::effects::is_to_end;
+use super::files::File;
+use super::io::buffers;
+use super::kernel::{self, Errno, Sys};
+use super::sockets::Header;
+use super::{Tx, flags};
+use crate::call::Call;
+use crate::user::{UserPtr, UserSlice, length_of};
+
+/// So much is kept in all, bytes.
+const MOST: usize = 16 << 20;
+/// Where a message's header has what the kernel tells of it.
+const ADDRESS_LENGTH: usize = 8;
+/// As above.
+const CONTROL_LENGTH: usize = 40;
+/// As above.
+const TOLD_FLAGS: usize = 48;
+
+/// What something is that bytes were taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A stream socket.
+    Socket,
+    /// A pipe or FIFO.
+    Pipe,
+    /// A terminal.
+    Terminal,
+}
+
+impl Origin {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Socket => "socket",
+            Origin::Pipe => "pipe",
+            Origin::Terminal => "terminal",
+        }
+    }
+}
+
+/// What was taken from one of them.
+#[derive(Clone, Debug)]
+struct Taken {
+    id: FileId,
+    /// The program's number, for messages.
+    number: i32,
+    origin: Origin,
+    bytes: Vec<u8>,
+    /// So many of them this attempt was given.
+    given: usize,
+    /// What comes now is not kept.
+    closed: bool,
+}
+
+/// All that the attempts of a transaction have taken.
+#[derive(Clone, Debug, Default)]
+pub struct Kept(Vec<Taken>);
+
+impl Kept {
+    /// Whether nothing is.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What was taken from this.
+    #[must_use]
+    pub fn find(&self, id: FileId) -> Option<usize> {
+        self.0.iter().position(|one| one.id == id)
+    }
+
+    /// Keeps these bytes, which this attempt was given. Where.
+    pub fn add(&mut self, id: FileId, number: i32, origin: Origin, bytes: Vec<u8>) -> usize {
+        let given = bytes.len();
+        self.0.push(Taken { id, number, origin, bytes, given, closed: false });
+        self.0.len() - 1
+    }
+
+    fn has_room(&self, more: usize) -> bool {
+        let all: usize = self.0.iter().map(|one| one.bytes.len()).sum();
+        all.saturating_add(more) <= MOST
+    }
+
+    /// What this attempt was not given yet.
+    #[must_use]
+    pub fn left(&self, at: usize) -> &[u8] {
+        self.0.get(at).and_then(|one| one.bytes.get(one.given..)).unwrap_or_default()
+    }
+
+    /// Whether there is anything of which this attempt was not given all.
+    #[inline]
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.0.iter().any(|one| one.given < one.bytes.len())
+    }
+
+    fn give(&mut self, at: usize, bytes: usize) {
+        if let Some(one) = self.0.get_mut(at) {
+            one.given = (one.given + bytes).min(one.bytes.len());
+        }
+    }
+
+    /// The program has read these bytes from the kernel, after all that was kept. `false`: they are not kept.
+    fn follow(&mut self, at: usize, bytes: &[u8]) -> bool {
+        let has_room = self.has_room(bytes.len());
+        let one = self.0.get_mut(at).filter(|one| !one.closed && one.given == one.bytes.len());
+        let Some(one) = one.filter(|_| has_room) else { return false };
+        one.bytes.extend_from_slice(bytes);
+        one.given = one.bytes.len();
+        true
+    }
+
+    /// From here on nothing more is kept of what comes from these. Whether this attempt was given some of it.
+    fn close(&mut self, which: impl Fn(&Taken) -> bool) -> bool {
+        let mut given = false;
+        for one in self.0.iter_mut().filter(|one| !one.closed && which(one)) {
+            one.closed = true;
+            given |= one.given > 0;
+        }
+        given
+    }
+
+    fn is_closed(&self, at: usize) -> bool {
+        self.0.get(at).is_none_or(|one| one.closed)
+    }
+
+    /// As the next attempt finds it.
+    #[must_use]
+    pub fn for_next(&self) -> Kept {
+        let next = |one: &Taken| Taken { given: 0, closed: false, ..one.clone() };
+        Kept(self.0.iter().filter(|one| !one.bytes.is_empty()).map(next).collect())
+    }
+
+    /// What was taken, in words: an abort that is the last one loses it.
+    pub fn words(&self) -> impl Iterator<Item = String> {
+        let all = self.0.iter().filter(|one| !one.bytes.is_empty());
+        all.map(|one| one.words(one.bytes.len()))
+    }
+
+    /// The transaction has committed: what an attempt before has taken, and this one has not read, in words.
+    pub fn unread(&self) -> impl Iterator<Item = String> {
+        let all = self.0.iter().filter(|one| one.given < one.bytes.len());
+        all.map(|one| {
+            let what = one.words(one.bytes.len() - one.given);
+            format!("{what} that an earlier attempt had read were not read again, and are lost")
+        })
+    }
+}
+
+impl Taken {
+    fn words(&self, bytes: usize) -> String {
+        let s = if bytes == 1 { "" } else { "s" };
+        format!("{bytes} byte{s} from a {} (descriptor {})", self.origin.name(), self.number)
+    }
+}
+
+/// A read of a stream, as the program has asked for it.
+struct Read {
+    pieces: Vec<UserSlice>,
+    /// It only looks.
+    peeks: bool,
+    /// It waits until there is as much as it has room for.
+    wants_all: bool,
+    /// The header of a message, in which the kernel says what came.
+    header: Option<UserPtr<[u64; 7]>>,
+}
+
+impl Read {
+    /// `None`: it does more than to read bytes.
+    fn of(call: &Call) -> Sys<Option<Read>> {
+        const PLAIN: i32 = libc::MSG_DONTWAIT
+            | libc::MSG_PEEK
+            | libc::MSG_WAITALL
+            | libc::MSG_NOSIGNAL
+            | libc::MSG_CMSG_CLOEXEC;
+        let (asked, header, pieces) = match call.number() {
+            libc::SYS_read | libc::SYS_readv => (0, None, buffers(call)?),
+            libc::SYS_preadv2 if call.word(5) == 0 => (0, None, buffers(call)?),
+            libc::SYS_recvfrom => (call.int(3), None, vec![call.buffer(1, call.word(2))]),
+            libc::SYS_recvmsg => {
+                let header = call.pointer(1);
+                (call.int(2), Some(header), Header::read(header)?.buffers()?)
+            }
+            _ => return Ok(None),
+        };
+        let peeks = asked & libc::MSG_PEEK != 0;
+        let wants_all = asked & libc::MSG_WAITALL != 0 && asked & libc::MSG_DONTWAIT == 0 && !peeks;
+        Ok((asked & !PLAIN == 0).then_some(Read { pieces, peeks, wants_all, header }))
+    }
+
+    /// The first bytes of what the kernel has just filled.
+    fn filled(&self, bytes: u64) -> Vec<u8> {
+        let mut rest = bytes;
+        let mut all = Vec::new();
+        for piece in &self.pieces {
+            let part = piece.first(rest);
+            rest -= part.len();
+            // SAFETY: the kernel has just written all of it.
+            all.extend_from_slice(&unsafe { part.known() }.to_vec());
+        }
+        all
+    }
+}
+
+impl Tx {
+    /// Whether so much that is taken before the end can be kept for another attempt.
+    pub(super) fn may_keep(&self, origin: Origin, bytes: u64) -> bool {
+        const NEVER: u32 = flags::COMMAND
+            | flags::PROCESSES
+            | flags::THREADS
+            | flags::MANAGED
+            | flags::ORDERED
+            | flags::ORDER_RESET
+            | flags::AFTER;
+        // Another thread would read what comes after it first.
+        self.how.flags & flags::RESTART != 0
+            && self.how.flags & NEVER == 0
+            && !self.waits.has_members()
+            && !self.went_out()
+            && (origin == Origin::Socket || !self.held.input.has_gone_out())
+            && self.held.input.kept.has_room(usize::try_from(bytes).unwrap_or(usize::MAX))
+            && kernel::has_one_thread()
+    }
+
+    /// A call reads what is kept, or what comes after it. `None`: the kernel answers, and nothing of it is kept.
+    pub(super) fn read_kept(
+        &mut self,
+        call: &Call,
+        file: File,
+        real: i32,
+        at: usize,
+    ) -> Sys<Option<u64>> {
+        let several =
+            call.number() == libc::SYS_recvmmsg && !self.held.input.kept.left(at).is_empty();
+        if several {
+            return self.read_kept_as_message(call, file, real, at).map(Some);
+        }
+        let Some(read) = Read::of(call)? else {
+            self.close_kept_of(real)?;
+            return Ok(None);
+        };
+        if !self.fds.get(file).reads() {
+            return Err(Errno::BADF);
+        }
+        if length_of(&read.pieces) == 0 {
+            return Ok(None);
+        }
+        if !self.held.input.kept.left(at).is_empty() {
+            let given = self.give_kept(&read, at)?;
+            let [_, to, room, ..] = *call.words();
+            if !read.wants_all || call.number() != libc::SYS_recvfrom || given >= room {
+                return Ok(Some(given));
+            }
+            // SAFETY: the rest of the program's buffer.
+            let rest = unsafe { call.with_word(1, to + given).with_word(2, room - given) };
+            let more = match self.read_kept(&rest, file, real, at) {
+                Ok(None) => rest.with_descriptor(0, real).answer_waiting(),
+                Ok(Some(more)) => Ok(more),
+                Err(errno) => Err(errno),
+            };
+            return Ok(Some(given + more.unwrap_or(0)));
+        }
+        if self.held.input.kept.is_closed(at) {
+            // What is taken now is not given back, nor is what was kept before it.
+            self.held.output.went_out = true;
+            return Ok(None);
+        }
+        self.before_taking(call, real)?;
+        let bytes = call.with_descriptor(0, real).answer_waiting_unless(&|| self.is_lost())?;
+        if bytes == 0 || read.peeks {
+            return Ok(Some(bytes));
+        }
+        self.held.output.found_something();
+        let brings = match read.header {
+            Some(header) => self.name_descriptors(&Header::read(header)?)?,
+            None => false,
+        };
+        let is_kept = !brings && {
+            let filled = read.filled(bytes);
+            self.held.input.kept.follow(at, &filled)
+        };
+        if !is_kept {
+            let id = kernel::look_fd(real)?.id;
+            self.held.input.kept.close(|one| one.id == id);
+            self.held.output.went_out = true;
+        }
+        Ok(Some(bytes))
+    }
+
+    fn give_kept(&mut self, read: &Read, at: usize) -> Sys<u64> {
+        self.held.output.found_something();
+        let mut done = 0;
+        for piece in &read.pieces {
+            let left = self.held.input.kept.left(at).get(done..).unwrap_or_default();
+            let next = &left[..left.len().min(usize::try_from(piece.len()).unwrap_or(usize::MAX))];
+            match piece.write(next) {
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+                Ok(()) => done += next.len(),
+            }
+        }
+        if let Some(header) = read.header {
+            // A stream names no sender, and nothing came with these bytes.
+            header.part::<u32>(ADDRESS_LENGTH).write(0)?;
+            header.part::<u64>(CONTROL_LENGTH).write(0)?;
+            header.part::<i32>(TOLD_FLAGS).write(0)?;
+        }
+        if !read.peeks {
+            self.held.input.kept.give(at, done);
+        }
+        Ok(done as u64)
+    }
+
+    /// `recvmmsg(2)`: what is kept is its first message.
+    fn read_kept_as_message(&mut self, call: &Call, file: File, real: i32, at: usize) -> Sys<u64> {
+        /// Where the length of what was received is, after the header.
+        const LENGTH_AT: usize = 56;
+        if call.word(2) as u32 == 0 {
+            return Ok(0);
+        }
+        let item = call.pointer::<[u64; 8]>(1).item(0);
+        let asked = call.int(3) & !libc::MSG_WAITFORONE;
+        // SAFETY: it is the program's own header, as its call for one message would have it.
+        let one = unsafe {
+            Call::new(libc::SYS_recvmsg, [call.word(0), item.address(), asked as u64, 0, 0, 0])
+        };
+        let bytes = self.read_kept(&one, file, real, at)?.unwrap_or(0);
+        item.part::<u32>(LENGTH_AT).write(u32::try_from(bytes).unwrap_or(u32::MAX))?;
+        Ok(1)
+    }
+
+    fn is_lost(&self) -> bool {
+        use txos_engine::realm::TxHandle;
+        self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed) || is_to_end()
+    }
+
+    /// Something goes out, to whomever: what comes from pipes and terminals from now on is not kept.
+    pub(super) fn close_kept(&mut self) {
+        let given = self.held.input.kept.close(|one| one.origin != Origin::Socket);
+        self.held.output.went_out |= given;
+    }
+
+    /// The same of a socket on which something goes out.
+    pub(super) fn close_kept_socket(&mut self, socket: FileId) {
+        let given = self.held.input.kept.close(|one| one.id == socket);
+        self.held.output.went_out |= given;
+    }
+
+    /// A call takes from a descriptor in a way that nothing is kept of, or lets somebody else do it.
+    ///
+    /// # Errors
+    /// EINVAL if there is something of an earlier attempt, which the call would pass over.
+    pub(super) fn close_kept_of(&mut self, real: i32) -> Sys<()> {
+        if self.held.input.kept.is_empty() {
+            return Ok(());
+        }
+        let Ok(stat) = kernel::look_fd(real) else { return Ok(()) };
+        let Some(at) = self.held.input.kept.find(stat.id) else { return Ok(()) };
+        if !self.held.input.kept.left(at).is_empty() {
+            return Err(Errno::INVAL);
+        }
+        if self.held.input.kept.close(|one| one.id == stat.id) {
+            self.held.output.went_out = true;
+        }
+        Ok(())
+    }
+
+    /// The same of one of the program's numbers.
+    ///
+    /// # Errors
+    /// As [`Tx::close_kept_of`].
+    pub(super) fn close_kept_at(&mut self, number: i32) -> Sys<()> {
+        match self.held.input.kept.is_empty() {
+            true => Ok(()),
+            false => self.real(number).and_then(|real| self.close_kept_of(real)),
+        }
+    }
+
+    /// What is kept, as the next attempt finds it.
+    #[must_use]
+    pub fn kept_for_next(&self) -> Kept {
+        self.held.input.kept.for_next()
+    }
+
+    /// Whether an earlier attempt has left something for any.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.held.input.kept.has_left()
+    }
+
+    /// How much an earlier attempt has left for a descriptor.
+    pub fn left_for(&mut self, number: i32) -> usize {
+        if !self.held.input.kept.has_left() {
+            return 0;
+        }
+        let id = self.real(number).and_then(kernel::look_fd).map(|stat| stat.id);
+        let at = id.ok().and_then(|id| self.held.input.kept.find(id));
+        at.map_or(0, |at| self.held.input.kept.left(at).len())
+    }
+}
