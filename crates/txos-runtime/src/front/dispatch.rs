@@ -196,6 +196,10 @@ pub fn by_class(
         (Class::Action, context) => {
             let Some(session) = thread.session.as_mut() else { return native() };
             let answer = session.actions.change(&mut session.masks, &mut session.kept, call);
+            if session.command.is_some() && session.process.is_none() {
+                session.masks.handles_at_once(call.int(0));
+                here().goes_by(&session.masks);
+            }
             put_in_force(session.masks.real(), context);
             Next::Answer(answer)
         }

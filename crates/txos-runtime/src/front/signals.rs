@@ -139,7 +139,24 @@ impl Masks {
 
     /// What may end the process while it waits: what the program has not blocked itself, and does not come at once anyway.
     pub fn ending(&self) -> Set {
-        all_ending() & !(self.programs | self.live | self.at_once)
+        // Where only some are handled at once, these wait as well while runtime code runs.
+        let at_once = if self.at_once == SENT { SENT } else { 0 };
+        all_ending() & !(self.programs | self.live | at_once)
+    }
+
+    /// The only process of a command has changed what is to be done with a signal: a handler runs at once from here on, and so that no
+    /// call of the library is its place, what ends the command by itself comes like it.
+    pub fn handles_at_once(&mut self, signal: i32) {
+        let is_new = (1..=64).contains(&signal) && of(signal) & SENT & !self.at_once != 0;
+        if !is_new || !kernel_action(signal, None).is_ok_and(|now| now.handler > libc::SIG_IGN) {
+            return;
+        }
+        if self.at_once == 0 {
+            let_all_in();
+        }
+        let_traps_through(of(signal));
+        self.at_once |= of(signal) | (self.live & all_ending());
+        self.live &= !self.at_once;
     }
 
     /// What the program has blocked during a call.
@@ -158,12 +175,10 @@ impl Masks {
         if own.is_null() { self.programs } else { own.read().unwrap_or(self.programs) }
     }
 
-    /// Where all signals are the program's, the kernel knows best what it has blocked: in a handler that is more.
+    /// Of signals that are the program's, the kernel knows best what it has blocked: in a handler that is more.
     pub fn are_now(&mut self, real: Set) {
-        if self.at_once == SENT {
-            const KEPT: Set = of(libc::SIGSYS);
-            self.programs = real & !KEPT | self.programs & KEPT;
-        }
+        let own = if self.at_once == SENT { !0 } else { self.at_once } & !of(libc::SIGSYS);
+        self.programs = real & own | self.programs & !own;
     }
 
     /// `rt_sigprocmask`: on what the program sees.

@@ -426,7 +426,8 @@ pub fn entered(
     pointer: u64,
     frame: u64,
 ) -> (Option<libc::stack_t>, Entered) {
-    if let Some(session) = thread.session.as_mut().filter(|session| session.process.is_some()) {
+    let handles = |session: &&mut Session| session.is_command() && session.masks.at_once != 0;
+    if let Some(session) = thread.session.as_mut().filter(handles) {
         session.masks.are_now(blocked);
         tls.goes_by(&session.masks);
     }

@@ -40,6 +40,7 @@ impl Container {
         let root = Image::overlay_over(&lab, "ext4", mib, &prepare, "/")?;
         let script = r#"
             set -e; cd "$1"
+            rm -rf var/lib/txos # the machine's own transactions
             mount --rbind --make-rslave /sys sys; mount -o remount,bind,ro sys
             mount -t tmpfs -o mode=755 none dev
             for d in null zero full random urandom tty; do : > dev/$d; mount --bind /dev/$d dev/$d; done

@@ -336,6 +336,54 @@ fn handlers_run_while_a_command_of_one_process_waits() {
     pair.clean();
 }
 
+/// A command of one process computes, and its handlers run meanwhile, as natively, in the transaction: in a shell and in Python. What is
+/// blocked waits. What it has no handler for (any more) ends it.
+#[test]
+fn handlers_run_while_a_command_of_one_process_computes() {
+    require!(skip::has("/usr/bin/python3"), "no /usr/bin/python3");
+    let pair = Pair::new(":");
+    let ready = pair.lab.dir().join("ready");
+    let _ = pair.lab.native(&format!("mkfifo {}", ready.display()));
+    let told = ready.display();
+    let blocked = format!(
+        "import os, signal\n\
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n\
+        def first(*_):\n    open('first', 'w').write('done')\n\
+        signal.signal(signal.SIGUSR1, first); signal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n\
+        open('{told}', 'w').close()\n\
+        while not os.path.exists('first') or os.stat('first').st_size < 4: pass\n\
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\nwhile True: pass\n"
+    );
+    let python = |program: &str| ["/usr/bin/python3", "-I", "-S", "-c", program].map(str::to_owned);
+    let shell = |script: &str| ["sh", "-c", script].map(str::to_owned);
+    let interrupted = format!("open('{told}', 'w').close()\nwhile True: pass");
+    let trapped = format!("trap 'echo > handled; exit 3' INT; : > {told}; while :; do :; done");
+    let again = format!("trap 'exit 4' TERM; trap - TERM; : > {told}; while :; do :; done");
+    let default = format!("trap 'exit 5' USR1; : > {told}; while :; do :; done");
+    for (command, signals, ends) in [
+        (python(&interrupted).to_vec(), &[Signal::INT][..], 128 + 2),
+        (python(&blocked).to_vec(), &[Signal::TERM, Signal::USR1], 7),
+        (shell(&trapped).to_vec(), &[Signal::INT], 3),
+        (shell(&again).to_vec(), &[Signal::TERM], 128 + 15),
+        (shell(&default).to_vec(), &[Signal::INT], 128 + 2),
+    ] {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let running = pair.transaction(&command).start();
+        let _ = std::fs::read(&ready).unwrap();
+        signals.iter().for_each(|&signal| running.signal(signal));
+        let _ = running.wait().expect(ends);
+        let _ = pair.ours.native("test -z \"$(ls)\"");
+    }
+    // And what they do is committed with the rest.
+    let commits = format!("trap 'echo > handled; exit 0' INT; : > {told}; while :; do :; done");
+    let running = pair.transaction(&["sh", "-c", &commits]).start();
+    let _ = std::fs::read(&ready).unwrap();
+    running.signal(Signal::INT);
+    let _ = running.wait().expect(0);
+    assert_eq!(pair.ours.read("handled"), "\n");
+    pair.clean();
+}
+
 /// When the first process has ended, neither its threads nor its handlers do anything, though others still run.
 #[test]
 fn what_has_ended_does_nothing_more() {
@@ -607,7 +655,8 @@ fn a_signal_that_ends_it_is_named() {
     let handled = "trap : TERM; trap - TERM; echo $$ > ready; sleep 1000; true";
     let _ = said(ends(&[], handled, Some(Signal::TERM)), Signal::TERM, "SIGTERM");
     // A command that handles it decides itself.
-    let handles = "trap 'kill $!; exit 3' TERM; sleep 1000 & echo $$ > ready; wait";
+    // (A child that has just been forked still has its parent's handler, natively as well.)
+    let handles = "trap 'kill $!; exit 3' TERM; { echo > never; exec sleep 1000; } & read x < never; echo $$ > ready; wait";
     let done = ends(&[], handles, Some(Signal::TERM)).expect(3);
     assert!(done.text().contains("sh exited with status 3"), "{done:?}");
     let quiet = ends(&["-q"], "echo $$ > ready; read x < never", Some(Signal::TERM));
