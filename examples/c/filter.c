@@ -14,8 +14,8 @@
 int main(int argc, char **argv)
 {
     static char line[256], path[4096];
+    static int number;
     FILE *file;
-    int number = 0;
 
     if (sys_xbegin(TX_CHECKPOINT | TX_RESTART) == -1) {
         fprintf(stderr, "%s\n", txos_strerror());

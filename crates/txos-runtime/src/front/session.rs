@@ -683,7 +683,7 @@ pub fn come_after(thread: &mut Thread) -> Result<(), Failure> {
     let Some(tx) = session.tx.as_mut() else { return Ok(()) };
     // The records are of who began.
     let Err(failure) = session.restored.as_before(|| tx.come_after()) else { return Ok(()) };
-    session.plan.goes_by(&tx);
+    session.plan.goes_by(tx);
     thread.counters.unsupported += tx.unsupported();
     thread.counters.aborted += 1;
     (thread.report.live, thread.report.live_by_kind) = (tx.was_live(), tx.live_by_kind());

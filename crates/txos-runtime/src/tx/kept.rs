@@ -424,3 +424,54 @@ impl Tx {
         at.map_or(0, |at| self.held.input.kept.left(at).len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: FileId = FileId { dev: 1, ino: 1 };
+    const OTHER: FileId = FileId { dev: 1, ino: 2 };
+
+    fn all_of(kept: &Kept) -> Vec<String> {
+        kept.words().collect()
+    }
+
+    #[test]
+    fn the_next_attempt_is_given_it_before_what_follows() {
+        let mut kept = Kept::default();
+        let at = kept.add(ONE, 5, Origin::Socket, b"first".to_vec());
+        assert!(!kept.has_left() && kept.follow(at, b" second"));
+        let mut next = kept.for_next();
+        assert_eq!((next.left(at), next.find(OTHER)), (&b"first second"[..], None));
+        // What comes now would be out of its place.
+        assert!(!next.follow(at, b"third"));
+        next.give(at, 6);
+        assert_eq!((next.left(at), next.unread().count()), (&b"second"[..], 1));
+        next.give(at, 6);
+        assert!(next.unread().next().is_none() && next.follow(at, b" third"));
+        assert_eq!(all_of(&next), ["18 bytes from a socket (descriptor 5)"]);
+        assert_eq!(next.for_next().left(at), b"first second third");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_an_answer() {
+        let mut kept = Kept::default();
+        let terminal = kept.add(ONE, 0, Origin::Terminal, Vec::new());
+        let socket = kept.add(OTHER, 3, Origin::Socket, b"x".to_vec());
+        assert!(kept.close(|one| one.id == OTHER) && !kept.close(|one| one.id == OTHER));
+        assert!(!kept.follow(socket, b"y") && kept.follow(terminal, b"z"));
+        // What no attempt was given is no loss.
+        let mut next = kept.for_next();
+        assert!(!next.close(|_| true) && next.has_left());
+    }
+
+    #[test]
+    fn what_is_nothing_is_not_told() {
+        let mut kept = Kept::default();
+        kept.add(ONE, 0, Origin::Terminal, Vec::new());
+        assert!(all_of(&kept).is_empty() && kept.for_next().is_empty());
+        let most = vec![0; MOST];
+        let at = kept.add(OTHER, 1, Origin::Pipe, most);
+        assert!(!kept.follow(at, b"x"));
+    }
+}

@@ -242,12 +242,12 @@ mod tests {
         set_peek_offset(fd, 0).unwrap();
         one.write_all(b"hello").unwrap();
         assert_eq!(arrived(fd), Ok(5));
-        assert_eq!(take(fd, 3), Ok(3));
+        assert_eq!(take(fd, 3, |_| {}), Ok(3));
         assert_eq!((peek_offset(fd), arrived(fd)), (Ok(0), Ok(2)));
         set_peek_offset(fd, 2).unwrap();
-        assert_eq!(take(fd, 9), Ok(2));
+        assert_eq!(take(fd, 9, |_| {}), Ok(2));
         // What is taken moves the offset back.
-        assert_eq!((peek_offset(fd), take(fd, 9)), (Ok(0), Err(Errno::AGAIN)));
+        assert_eq!((peek_offset(fd), take(fd, 9, |_| {})), (Ok(0), Err(Errno::AGAIN)));
     }
 
     #[test]
@@ -257,8 +257,8 @@ mod tests {
         assert_eq!(look_at_message(fd), Err(Errno::AGAIN));
         one.send(b"hello").unwrap();
         assert_eq!(look_at_message(fd), Ok(5));
-        assert_eq!(take(fd, 2), Ok(2));
-        assert_eq!(take(fd, 2), Err(Errno::AGAIN));
+        assert_eq!(take(fd, 2, |_| {}), Ok(2));
+        assert_eq!(take(fd, 2, |_| {}), Err(Errno::AGAIN));
     }
 
     #[test]
