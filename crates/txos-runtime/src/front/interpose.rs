@@ -273,6 +273,16 @@ interpose! {
     listxattr "listxattr": same!(SYS_listxattr);
     llistxattr "llistxattr": same!(SYS_llistxattr);
     flistxattr "flistxattr": same!(SYS_flistxattr);
+    send "send": made!(SYS_sendto, |a| [a[0], a[1], a[2], a[3]]);
+    sendto "sendto": same!(SYS_sendto);
+    sendmsg "sendmsg": same!(SYS_sendmsg);
+    recv "recv": made!(SYS_recvfrom, |a| [a[0], a[1], a[2], a[3]]);
+    recv_chk "__recv_chk": |a| {
+        (a[2] <= a[3]).then_some((libc::SYS_recvfrom, [a[0], a[1], a[2], a[4], 0, 0]))
+    };
+    recvfrom "recvfrom": same!(SYS_recvfrom);
+    recvmsg "recvmsg": same!(SYS_recvmsg);
+
     removexattr "removexattr": same!(SYS_removexattr);
     lremovexattr "lremovexattr": same!(SYS_lremovexattr);
     fremovexattr "fremovexattr": same!(SYS_fremovexattr);

@@ -87,12 +87,17 @@ impl Credentials {
     /// The calling thread has these again.
     ///
     /// # Errors
-    /// EPERM if the kernel does not let it. It may have some of them then.
+    /// EPERM if the kernel does not let it. It may have some of them then, and the kernel lets it have those of before.
     pub fn put_in_force(&self) -> Sys<()> {
         let [real, effective, saved] = self.users;
         let now = Credentials::now();
         if now == *self {
             return Ok(());
+        }
+        // What is permitted no more comes back by no call. Without it the thread could still exchange its real, effective and
+        // saved group, and not all of those that it has now would be left to be had again.
+        if !self.is_within(&now) {
+            return Err(Errno::PERM);
         }
         // What is permitted, or what the saved user permits, is needed for the rest.
         let _ = now.raise();
@@ -111,6 +116,8 @@ impl Credentials {
             let _ = sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, 1);
             let _ = sys!(SYS_setresuid, real, effective, saved);
             let _ = sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, keeps);
+            // It is effective no more when the effective user is not root.
+            let _ = Credentials::now().raise();
             let _ = sys!(SYS_setfsgid, self.of_files[1]);
             let _ = sys!(SYS_setfsuid, self.of_files[0]);
             let _ = sys!(SYS_capset, HEADER.as_ptr(), self.capabilities.as_ptr());
@@ -145,6 +152,9 @@ impl Credentials {
     pub fn put_in_force_in_all_threads(&self) {
         let ([real, effective, saved], [a, b, c]) = (self.users, self.groups);
         let now = Credentials::now();
+        if !self.is_within(&now) {
+            return;
+        }
         // SAFETY: the C library reads so many groups; the others have no pointers.
         unsafe {
             if [now.users[0], now.users[2]].contains(&0) {

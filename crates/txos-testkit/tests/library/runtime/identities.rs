@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use txos_testkit::{Invocation, Lab, Tree, require, require_some, skip, system};
 
+use super::place::start;
 use super::processes::contained;
+use super::program::Linked;
 use super::whole::{Pair, SOURCES};
 
 /// An ordinary user.
@@ -365,4 +367,16 @@ fn what_others_did_is_rolled_back() {
     assert_ne!(done.code(), 0, "{done:?}");
     before.expect_same(&Tree::of(pair.ours.tree()));
     pair.clean();
+}
+
+/// In a program's transaction: random calls that change credentials, with a commit and with an abort, with and without
+/// `TX_KEEP_CREDENTIALS` (see `c/credentials.c`).
+#[test]
+fn credentials_are_as_natively_after_a_commit() {
+    require!(is_root(), "only root can change its credentials");
+    let lab = Lab::in_memory();
+    let done = start(&lab, "credentials", Linked::WithLibrary).args(["1", "150"]).run();
+    assert!(done.code() == 0 && done.text().starts_with("0 unlike"), "{done:?}");
+    // Some of them were given up for good.
+    assert!(!done.text().contains(" 0 given up"), "{done:?}");
 }
