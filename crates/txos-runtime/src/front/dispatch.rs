@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::classify::{Class, classify};
 use super::report::reason;
-use super::session::{self, Next};
+use super::session::{self, Next, Session};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
@@ -47,7 +47,7 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
         return processes::dispatch(thread, call, class, context);
     }
     if processes::takes_rights(number)
-        && thread.session.as_ref().is_some_and(session::Session::is_command)
+        && thread.session.as_ref().is_some_and(Session::is_command)
         && !txos_calls::only_asks(number, &args)
         && !processes::identities::only_asks(call)
     {
@@ -55,7 +55,7 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     }
     // It is held by who has the transaction at the end.
     if held::sends_signal(number)
-        && thread.session.as_ref().is_some_and(session::Session::is_command)
+        && thread.session.as_ref().is_some_and(Session::is_command)
         && !txos_calls::only_asks(number, &args)
         && !held::is_for_this_process(call)
     {
@@ -69,6 +69,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     }
     if let Some(next) = before_any(thread, class, number) {
         return next;
+    }
+    if let Some(session) = thread.session.as_mut() {
+        before_groups(session, call);
     }
     if may_wait(number)
         && let Some(next) = members::with(thread, |thread| before_waiting(thread, call))
@@ -84,6 +87,24 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
         Some(_) => members::dispatch(thread, call, class, context),
         None => by_class(thread, call, class, context),
     }
+}
+
+/// Before a call that depends on process groups, or waits while a child's waits for the commit: those are made.
+#[inline]
+fn before_groups(session: &mut Session, call: &Call) {
+    if !session.restored.groups.any() {
+        return;
+    }
+    let number = call.number();
+    let Session { restored, tx, .. } = session;
+    let waits = || {
+        may_wait(number)
+            || may_sleep(number, call.words())
+            || tx
+                .as_mut()
+                .is_some_and(|tx| thread::guarded(|| tx.waits_outside(call)).unwrap_or(false))
+    };
+    restored.groups_before(call, waits);
 }
 
 /// What the machine is called in the transaction, if that is not what the kernel says.

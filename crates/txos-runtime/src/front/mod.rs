@@ -17,6 +17,7 @@
 //! | [`outside`] | waits for what the realm does not know |
 //! | [`processes`] | a transaction that several processes are in |
 //! | `given_up` | credentials that are given up by the commit (TX_KEEP_CREDENTIALS) |
+//! | `groups` | process groups, which wait for the commit |
 //! | `restored` | credentials, limits and priorities, which an abort puts back |
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
@@ -46,6 +47,8 @@ pub mod entry;
 pub mod excluded;
 #[cfg(target_arch = "x86_64")]
 mod given_up;
+#[cfg(target_arch = "x86_64")]
+mod groups;
 #[cfg(target_arch = "x86_64")]
 pub mod in_process;
 #[cfg(target_arch = "x86_64")]

@@ -224,14 +224,22 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
         session.restored.before_child(is_thread);
     }
     let mask = thread.session.as_ref().map_or(0, |session| session.masks.programs);
-    match made.stack {
+    let next = match made.stack {
         // The kernel would make a child that dies of it; here it would be this thread.
         Some(top) if !is_stack(top) => Next::Answer(-i64::from(libc::EINVAL)),
         // It is the program's from its first instruction on. The C library goes on without it, as on an older kernel.
         Some(_) if made.clears_handlers => Next::Answer(-i64::from(libc::EINVAL)),
         Some(top) => Next::Answer(made.with_stack(top, context.birth(mask))),
         None => Next::Answer(made.copy(mask, context)),
+    };
+    if let Next::Answer(child) = next
+        && !is_thread
+        && child > 0
+        && let (Ok(child), Some(session)) = (i32::try_from(child), thread.session.as_mut())
+    {
+        session.restored.groups.has_made(child);
     }
+    next
 }
 
 /// Whether a stack can end there.

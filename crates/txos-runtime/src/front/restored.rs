@@ -9,25 +9,31 @@
 //! So as long as these can be had again, the thread has them while the library carries out a call on files, and *wears*
 //! the new ones ([`kernel::as_other`]); and has them for the commit.
 //!
-//! With TX_KEEP_CREDENTIALS nothing is given up for good before the commit ([`super::given_up`]).
+//! With TX_KEEP_CREDENTIALS nothing is given up for good before the commit ([`super::given_up`]). Process groups wait for the
+//! commit ([`super::groups`]).
 
 use super::api;
 use super::given_up;
+use super::groups::Groups;
 use super::session::{Next, Session};
 use super::thread::Thread;
 use crate::call::Call;
-use crate::tx::kernel::{self, Attachments, Credentials, Identity, Processors, Sys, Urgency};
+use crate::tx::kernel::{
+    self, Attachments, Credentials, Identity, OwnedFd, Processors, Sys, Urgency,
+};
 use crate::tx::{Decides, Failure, Tx};
 
 /// Something from before.
 #[derive(Debug)]
-enum Old {
+pub(super) enum Old {
     Limits(u32, [u64; 2]),
     Urgency(Urgency),
     Io(u64),
     Processors(Processors),
     Personality(u64),
     Group(i32),
+    /// A child, what holds it, and its group.
+    GroupOfChild(i32, OwnedFd, i32),
 }
 
 /// What was there before the transaction changed it.
@@ -39,6 +45,8 @@ pub struct Restored {
     hard: Vec<(u32, u64)>,
     /// The process has asked for a session of its own, and gets it by the commit.
     session: bool,
+    /// Groups that it, and its children, get by the commit.
+    pub(super) groups: Groups,
     /// How often credentials have changed.
     times: u32,
     /// The C library has had all threads take them.
@@ -58,6 +66,7 @@ impl Old {
             Old::Processors(_) => "the processors of the thread",
             Old::Personality(_) => "the personality",
             Old::Group(_) => "the process group",
+            Old::GroupOfChild(..) => "the process group of a child",
         }
     }
 
@@ -69,7 +78,14 @@ impl Old {
             Old::Processors(set) => kernel::set_processors(set),
             Old::Personality(domain) => kernel::personality(*domain).map(drop),
             Old::Group(group) if kernel::group_of(0) == Ok(*group) => Ok(()),
-            Old::Group(group) => kernel::set_group(*group).map(drop),
+            Old::Group(group) => kernel::set_group_of(0, *group).map(drop),
+            Old::GroupOfChild(number, child, group) => {
+                // One that has ended needs nothing.
+                if !kernel::is_there(child) || kernel::group_of(*number) == Ok(*group) {
+                    return Ok(());
+                }
+                kernel::set_group_of(*number, *group).map(drop)
+            }
         }
     }
 
@@ -77,6 +93,7 @@ impl Old {
     fn is_like(&self, other: &Old) -> bool {
         match (self, other) {
             (Old::Limits(one, _), Old::Limits(another, _)) => one == another,
+            (Old::GroupOfChild(one, ..), Old::GroupOfChild(another, ..)) => one == another,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
@@ -114,6 +131,10 @@ impl Restored {
     /// The thread is about to make another thread or process, which is to have what the program has; a thread
     /// that goes on beside it has it for good.
     pub fn before_child(&mut self, is_thread: bool) {
+        if !is_thread {
+            // It is in the group of who makes it.
+            self.make_groups();
+        }
         if self.seen.is_some() {
             api::tell(
                 "TX_KEEP_CREDENTIALS: a new process or thread gets no more than the program has; what it gave up is \
@@ -124,7 +145,7 @@ impl Restored {
         self.keeps &= !is_thread;
     }
 
-    fn keep(&mut self, old: Sys<Old>) {
+    pub(super) fn keep(&mut self, old: Sys<Old>) {
         if let Ok(old) = old
             && !self.others.iter().any(|kept| kept.is_like(&old))
         {
@@ -137,6 +158,7 @@ impl Restored {
         let mut lost = Vec::new();
         self.seen = None;
         self.hard.clear();
+        self.groups.forget();
         self.session = false;
         // With the credentials from before, if they can be had.
         if let Some(kept) = self.credentials.take() {
@@ -166,6 +188,7 @@ impl Restored {
             Some(format!("a hard limit could not be lowered after the commit: {why}"))
         };
         let mut failed: Vec<String> = self.hard.drain(..).filter_map(lower).collect();
+        failed.extend(self.groups.committed());
         if std::mem::take(&mut self.session)
             && let Err(errno) = kernel::new_session()
         {
@@ -185,7 +208,11 @@ impl Restored {
     /// Whether something has changed that an abort puts back.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.credentials.is_some() || self.seen.is_some() || !self.others.is_empty() || self.session
+        self.credentials.is_some()
+            || self.seen.is_some()
+            || !self.others.is_empty()
+            || self.groups.any()
+            || self.session
     }
 
     /// The C library has all threads take what this one takes: it sends them a signal for that.
@@ -299,13 +326,9 @@ pub fn call(thread: &mut Thread, call: &Call) -> Option<Next> {
         // Of a command, which ends with its transaction, this is nobody's business.
         libc::SYS_setsid | libc::SYS_setpgid if session.is_command() => call.make(),
         libc::SYS_setsid => new_session(&mut session.restored),
-        libc::SYS_setpgid if is_own(call.int(0)) => {
-            const PERM: i64 = -(libc::EPERM as i64);
-            if session.restored.session {
-                return Some(Next::Answer(PERM)); // Its leader stays in its group.
-            }
-            session.restored.keep(kernel::group_of(0).map(Old::Group));
-            call.make()
+        libc::SYS_setpgid => {
+            let in_session = session.restored.session;
+            session.restored.set_group(call, in_session)?
         }
         libc::SYS_personality => {
             const ASKS: u64 = 0xffff_ffff;
@@ -425,14 +448,12 @@ fn limit(
 
 /// `setsid`: it is made by the commit, as nothing undoes it. Until then it only seems to be.
 fn new_session(restored: &mut Restored) -> i64 {
-    let own = kernel::own_process();
     // A group that has the process's number keeps it from that.
-    let is_taken = kernel::kill(-own, 0) != Err(kernel::Errno::SRCH);
-    if restored.session || is_taken {
+    if restored.session || !restored.may_lead_session() {
         return -i64::from(libc::EPERM);
     }
     restored.session = true;
-    i64::from(own)
+    i64::from(kernel::own_process())
 }
 
 /// What a call is answered that asks for something which waits for the commit. `None`: what the kernel says.
@@ -444,12 +465,21 @@ pub fn ask(session: &Session, call: &Call) -> Option<i64> {
     }
 }
 
-/// What a call about the process's own group or session is answered while it seems to have a session of its own.
+/// What a call about groups or the session is answered while the process seems to have a session of its own, or processes seem to have
+/// other groups.
 fn ask_session(session: &Session, call: &Call) -> Option<i64> {
-    if !session.restored.session {
-        return None;
-    }
+    let restored = &session.restored;
     let own = kernel::own_process();
+    if !restored.session {
+        let process = match call.number() {
+            _ if !restored.groups.any() => return None,
+            libc::SYS_getpgrp => own,
+            libc::SYS_getpgid if is_own(call.int(0)) => own,
+            libc::SYS_getpgid => call.int(0),
+            _ => return None,
+        };
+        return restored.groups.seen(process).map(i64::from);
+    }
     match call.number() {
         libc::SYS_getpgrp => Some(i64::from(own)),
         libc::SYS_getpgid | libc::SYS_getsid if is_own(call.int(0)) => Some(i64::from(own)),

@@ -1366,20 +1366,86 @@ static void hard_limits(void) {
     }
 }
 
-/* The group changes at once, and an abort puts it back; a session comes with the commit. */
+/* Answers what the kernel says of groups, and does what it is told: a process outside, by shared memory, which nothing that is held goes by. */
+static volatile int *board;
+
+static void watch(void) {
+    board = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(board != MAP_FAILED);
+    int process = fork();
+    if (process == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;; sched_yield())
+            if (board[0] > 0) {
+                board[1] = getpgid(board[0]);
+                board[0] = 0;
+            }
+    }
+    CHECK(process > 0);
+}
+
+static int kernels_group(int process) {
+    board[0] = process;
+    while (board[0])
+        sched_yield();
+    return board[1];
+}
+
+/* A child that was there before: it waits until it is told what to do, and ends when it is told 1. */
+enum { ENDS = 1, RUNS = 2, IN_OWN_GROUP = 3, STAYS_IN_SESSION = 4 };
+
+static int waiting_child(int at) {
+    board[at] = 0;
+    int process = fork();
+    if (process == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(40);
+        while (board[at] == 0)
+            sched_yield();
+        if (board[at] == RUNS)
+            execlp("sleep", "sleep", "100", NULL);
+        if (board[at] == IN_OWN_GROUP)
+            while (getpgrp() != getpid())
+                sched_yield();
+        if (board[at] == STAYS_IN_SESSION && setsid() == getpid()) {
+            board[at] = 0;
+            pause();
+        }
+        _exit(board[at]);
+    }
+    CHECK(process > 0);
+    return process;
+}
+
+static void ends(int process) {
+    CHECK(kill(process, SIGKILL) == 0 && waitpid(process, NULL, 0) == process);
+}
+
+/* The group, and a session, come with the commit. */
 static void groups_and_sessions(void) {
     int own = getpid(), before = getpgrp(), session = getsid(0);
+    watch();
     CHECK(before != own);
     for (int commits = 0; commits < 2; commits++) {
         CHECK(sys_xbegin(TX_STRICT) == 0);
-        CHECK(setpgid(0, 0) == 0 && getpgrp() == own);
+        CHECK(setpgid(0, 0) == 0 && getpgrp() == own && getpgid(0) == own && getpgid(own) == own);
+        CHECK(kernels_group(own) == before);
         CHECK(setsid() == -1 && errno == EPERM);
+        CHECK(sys_xpause() == -1 && errno == EPERM);
         if (commits)
             CHECK(sys_xend() == 0);
         else
             sys_xabort(1);
-        CHECK(getpgrp() == (commits ? own : before));
+        CHECK(getpgrp() == (commits ? own : before) && kernels_group(own) == getpgrp());
     }
+    CHECK(setpgid(0, before) == 0);
+    /* Begun again it is asked for again. */
+    volatile int attempts = 0;
+    CHECK(sys_xbegin(TX_RESTART) >= 0 && getpgrp() == before);
+    CHECK(setpgid(own, own) == 0 && getpgrp() == own);
+    if (attempts++ < 2)
+        ioctl(-1, LOSE);
+    CHECK(sys_xend() == 0 && attempts == 3 && kernels_group(own) == own);
     CHECK(setpgid(0, before) == 0);
     for (int commits = 0; commits < 2; commits++) {
         CHECK(sys_xbegin(TX_STRICT) == 0);
@@ -1395,8 +1461,173 @@ static void groups_and_sessions(void) {
     }
 }
 
+/* Checked as the kernel does it, at once. */
+static void groups_are_checked(void) {
+    int own = getpid(), before = getpgrp(), child = fork();
+    watch();
+    CHECK(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execlp("sleep", "sleep", "100", NULL);
+        _exit(1);
+    }
+    int other = waiting_child(2), plain = waiting_child(3);
+    board[2] = STAYS_IN_SESSION;
+    while (board[2])
+        sched_yield();
+    while (setpgid(child, child) == 0)
+        sched_yield(); /* until it has run its program */
+    int wrong[9];
+    for (int inside = 0; inside < 2; inside++) {
+        CHECK(!inside || sys_xbegin(TX_STRICT) == 0);
+        const int asked[9][2] = {{0, 0x3fffffff}, {-1, 0}, {0, -1}, {1, 0}, {child, child}, {other, other},
+                                 {plain, other}, {0x3fffffff, 0}, {plain, 0x3fffffff}};
+        for (int i = 0; i < 9; i++) {
+            int errno_ = setpgid(asked[i][0], asked[i][1]) == -1 ? errno : 0;
+            CHECK(errno_ != 0 && (!inside || errno_ == wrong[i]));
+            wrong[i] = errno_;
+        }
+        CHECK(wrong[4] == EACCES && wrong[0] == EPERM && wrong[6] == EPERM);
+        CHECK(!inside || sys_xend() == 0);
+    }
+    CHECK(getpgrp() == before && kernels_group(own) == before && kernels_group(plain) == before);
+    ends(child);
+    ends(other);
+    ends(plain);
+    /* The leader of a session stays in its group. */
+    CHECK(setsid() == own && sys_xbegin(TX_STRICT) == 0);
+    CHECK(setpgid(0, 0) == -1 && errno == EPERM && sys_xend() == 0);
+}
+
+/* Of children that were there before, the commit changes the group; one joins another's. */
+static void groups_of_children(void) {
+    int before = getpgrp(), status;
+    watch();
+    for (int commits = 0; commits < 2; commits++) {
+        int one = waiting_child(2), two = waiting_child(3);
+        CHECK(sys_xbegin(TX_STRICT) == 0);
+        CHECK(setpgid(one, 0) == 0 && setpgid(two, one) == 0 && setpgid(0, one) == 0);
+        CHECK(getpgid(one) == one && getpgid(two) == one && getpgrp() == one);
+        CHECK(kernels_group(one) == before && kernels_group(two) == before && kernels_group(getpid()) == before);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(getpgid(one) == (commits ? one : before) && getpgid(two) == (commits ? one : before));
+        CHECK(getpgrp() == (commits ? one : before) && setpgid(0, before) == 0);
+        ends(one);
+        ends(two);
+    }
+    /* Who is waited for may wait for its group. It is made then, and an abort puts back what can be. */
+    for (int commits = 0; commits < 2; commits++) {
+        int one = waiting_child(2), two = waiting_child(3);
+        board[2] = IN_OWN_GROUP;
+        CHECK(sys_xbegin(0) == 0 && setpgid(two, two) == 0 && setpgid(one, one) == 0);
+        CHECK(waitpid(one, &status, 0) == one && WEXITSTATUS(status) == IN_OWN_GROUP);
+        CHECK(kernels_group(two) == two);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(getpgid(two) == (commits ? two : before));
+        ends(two);
+    }
+    /* A sleep is a wait. */
+    int sleeps = waiting_child(2);
+    CHECK(sys_xbegin(TX_STRICT) == 0 && setpgid(sleeps, sleeps) == 0 && usleep(1000) == 0);
+    CHECK(kernels_group(sleeps) == sleeps);
+    sys_xabort(1);
+    CHECK(getpgid(sleeps) == before);
+    ends(sleeps);
+    /* A signal to the group that waits. */
+    int hit = waiting_child(2), spared = waiting_child(3);
+    CHECK(sys_xbegin(0) == 0 && setpgid(hit, hit) == 0 && kill(-hit, SIGKILL) == 0);
+    sys_xabort(1);
+    CHECK(kill(hit, 0) == 0 && waitpid(hit, NULL, WNOHANG) == 0 && getpgid(hit) == before);
+    CHECK(sys_xbegin(0) == 0 && setpgid(hit, hit) == 0 && kill(-hit, SIGKILL) == 0 && sys_xend() == 0);
+    CHECK(waitpid(hit, &status, 0) == hit && WTERMSIG(status) == SIGKILL);
+    CHECK(waitpid(spared, NULL, WNOHANG) == 0);
+    ends(spared);
+    /* What fails after the commit is reported, and the rest stays. */
+    int runs = waiting_child(2);
+    CHECK(sys_xbegin(0) == 0 && setpgid(runs, runs) == 0 && close(creat(scratch("made"), 0600)) == 0);
+    board[2] = RUNS;
+    char name[64], program[64];
+    snprintf(name, sizeof name, "/proc/%d/comm", runs);
+    do {
+        int fd = open(name, O_RDONLY);
+        ssize_t n = read(fd, program, sizeof program);
+        CHECK(n > 0 && close(fd) == 0);
+    } while (memcmp(program, "sleep", 5) != 0);
+    CHECK(sys_xend() == 0);
+    CHECK(strstr(txos_strerror(), "it runs another program by now") != NULL);
+    CHECK(access(scratch("made"), F_OK) == 0 && unlink(scratch("made")) == 0 && getpgid(runs) == before);
+    ends(runs);
+}
+
+/* As a shell does it: each job has a group of its own, which has the terminal. By the commit it runs its program, and nobody could change
+ * its group any more. So that is not held. */
+static void groups_of_jobs(void) {
+    int own = getpid(), before = getpgrp(), gate[2], status;
+    char byte;
+    watch();
+    signal(SIGTTOU, SIG_IGN);
+    for (int round = 0; round < 20; round++) {
+        CHECK(sys_xbegin(0) == 0 && pipe(gate) == 0);
+        int job = fork();
+        if (job == 0) {
+            CHECK(close(gate[1]) == 0 && read(gate[0], &byte, 1) == 0);
+            execlp("sleep", "sleep", "100", NULL);
+            _exit(1);
+        }
+        CHECK(job > 0 && setpgid(job, job) == 0 && kernels_group(job) == job);
+        CHECK(close(gate[0]) == 0 && close(gate[1]) == 0);
+        while (setpgid(job, job) == 0)
+            sched_yield();
+        CHECK(errno == EACCES && sys_xend() == 0 && getpgid(job) == job);
+        CHECK(strstr(txos_strerror(), "could not put") == NULL);
+        ends(job);
+    }
+    /* A child is in the group that its parent seems to have, and an abort leaves it there. */
+    CHECK(sys_xbegin(0) == 0 && setpgid(0, 0) == 0);
+    int child = fork();
+    if (child == 0)
+        _exit(getpgrp() == own ? 7 : 1);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+    sys_xabort(1);
+    CHECK(getpgrp() == before);
+}
+
+/* A terminal gets no group that is not there: it is made before. */
+static void groups_of_terminals(void) {
+    int master = posix_openpt(O_RDWR | O_NOCTTY), status;
+    CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0 && setsid() == getpid());
+    int terminal = open(ptsname(master), O_RDWR);
+    CHECK(terminal >= 0 && tcgetpgrp(terminal) == getpid());
+    int child = fork();
+    if (child == 0) {
+        int own = getpid(), before = getpgrp();
+        signal(SIGTTOU, SIG_IGN);
+        for (int commits = 0; commits < 2; commits++) {
+            CHECK(sys_xbegin(0) == 0 && setpgid(0, 0) == 0 && tcsetpgrp(terminal, own) == 0);
+            CHECK(tcgetpgrp(terminal) == own);
+            if (commits)
+                CHECK(sys_xend() == 0);
+            else
+                sys_xabort(1);
+            CHECK(getpgrp() == (commits ? own : before));
+        }
+        _exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void groups(void) {
     apart(groups_and_sessions);
+    apart(groups_are_checked);
+    apart(groups_of_children);
+    apart(groups_of_jobs);
+    apart(groups_of_terminals);
 }
 
 /* Limits, priorities and the like. */

@@ -175,13 +175,24 @@ pub fn group_of(process: i32) -> Sys<i32> {
     unsafe { sys!(SYS_getpgid, process) }.map(|number| number as i32)
 }
 
-/// `setpgid(2)` of this process; 0: a group of its own.
+/// `setpgid(2)`; 0: this process, a group of its own.
 ///
 /// # Errors
 /// As `setpgid(2)`.
-pub fn set_group(group: i32) -> Sys<u64> {
+pub fn set_group_of(process: i32, group: i32) -> Sys<u64> {
     // SAFETY: it has no pointers.
-    unsafe { sys!(SYS_setpgid, 0, group) }
+    unsafe { sys!(SYS_setpgid, process, group) }
+}
+
+/// Whether a process has run a program since it was forked. `None`: `/proc` does not say.
+#[must_use]
+pub fn runs_another_program(process: i32) -> Option<bool> {
+    /// `PF_FORKNOEXEC`.
+    const AS_FORKED: u64 = 1 << 6;
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Its name is in brackets, and may have any in it. State, parent, group, session, terminal and its group come before the flags.
+    let flags = text.rsplit_once(')')?.1.split_ascii_whitespace().nth(6)?;
+    Some(flags.parse::<u64>().ok()? & AS_FORKED == 0)
 }
 
 /// `setsid(2)`.
