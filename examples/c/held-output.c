@@ -1,10 +1,10 @@
 /* Says what it has done only if it has done it.
  *
  *     cc -o held-output held-output.c $(txos config --cflags --libs)
- *     TXOS_HOLD_OUTPUT=1 ./held-output NAME... | cat
+ *     ./held-output NAME... | cat
  *
  * Makes the directories and says so for each. If one can't be made, none is, and nothing is said of the others: what
- * was written to the pipe is held until the commit. Without the variable the pipe has it at once.
+ * was written to the pipe is held until the commit. With TXOS_HOLD_OUTPUT=0 the pipe has it at once.
  */
 #include <stdio.h>
 #include <sys/stat.h>

@@ -213,8 +213,8 @@ transaction of a thread (`libtxos`).
 - **refused**: fails with an errno that programs can handle. Calls that kernels no longer have fail with ENOSYS.
 
 Where it depends on the arguments, the table gives the strongest of these, and a note. It also depends on what is
-behind a descriptor: a write to a file is transactional; a write to a pipe or a device is live, and so is one to a socket
-under `txos run` ([limits.md](limits.md), [runtime.md](runtime.md)). What a thread sends on sockets, by `write` or `send` and its relatives, and its `shutdown`
+behind a descriptor: a write to a file is transactional; a write to a device is live, and so is one to a pipe, a terminal or a socket
+under `txos run` ([limits.md](limits.md), [runtime.md](runtime.md)). What a thread writes to pipes, terminals and event counters and sends on sockets, by `write` or `send` and its relatives, and its `shutdown`
 are [held](runtime.md#output-that-is-held). A program may ask for live output (`TXOS_HOLD_OUTPUT=0`): the last column counts the calls so. If the thread waits for an
 answer, what is held is sent before that, with a warning; under strictness it ends the transaction instead. A call that is not in the table goes through under
 `txos run`, because the view isolates files whatever call changes them. In a thread's transaction it is refused

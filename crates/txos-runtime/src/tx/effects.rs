@@ -11,11 +11,13 @@
 //! | to the process itself, which has other threads or does not wait; of a transaction of several threads or processes | live: another one may be waiting for it already |
 //! | to standard error | live: it says why a program ends |
 //!
-//! What goes to sockets is held, and everything else is live, unless the program asks for more or for less ([`asked`]).
+//! All of that is held unless the program asks for something else ([`asked`]). What can't be held is live, after what is held;
+//! only a program that has asked for it strictly has its write fail instead.
 //!
-//! A program with a socket that does not wait (`O_NONBLOCK`) is one that goes on with something else while there is no
-//! room. So for such a socket no more is held than it surely takes at the commit: what does not fit is live, after what is
-//! held ([`Tx::may_lack_room`]). A program that has all its output held is not told of room, and its commits wait.
+//! A program with an end that does not wait (`O_NONBLOCK`) is one that goes on with something else while there is no
+//! room. So for such an end no more is held than it surely takes at the commit: what does not fit is live, after what is
+//! held ([`Tx::may_lack_room`]). A program that has asked for it strictly is not told of room, and its commits wait. By a counter
+//! that does not wait an event loop is woken: unless that is asked for strictly it is live.
 //!
 //! # When the transaction waits for an answer
 //!
@@ -39,6 +41,7 @@
 //! what has no room then stays held.
 #![allow(unsafe_code)] // calls with timeouts and buffers of ours
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use txos_engine::object::{FileId, FileKind};
@@ -60,6 +63,8 @@ const HELD_MAX: u64 = 1 << 30;
 const PIPE_BUF: u64 = 4096;
 /// What a terminal is given at once, bytes: more might wait for it where signals can't end the wait.
 const TERMINAL_PIECE: usize = 512;
+/// So much a terminal surely takes that takes something, bytes.
+const TERMINAL_ROOM: u64 = 2048;
 /// What is moved at once from a file to what is held, bytes.
 const MOVED_AT_ONCE: u64 = 256 << 10;
 /// After so many looks in a row that found nothing, a program that never waits is taken to be waiting.
@@ -352,7 +357,25 @@ impl Effects {
     fn size_for(&self, end: usize) -> u64 {
         /// What the kernel needs for a message besides its bytes.
         const EACH: u64 = 1024;
-        self.queue_of(end).map(|effect| effect.len + EACH).sum()
+        let size = |effect: &Effect| match self.ends.get(end).map(|end| end.kind) {
+            // What is written at once takes so many pages at most.
+            Some(Kind::Pipe | Kind::Packets) => effect.len.next_multiple_of(PIPE_BUF),
+            _ => effect.len + EACH,
+        };
+        self.queue_of(end).map(size).sum()
+    }
+
+    /// So much room there is at an end.
+    fn room_of(&self, end: usize) -> u64 {
+        let Some(end) = self.ends.get(end) else { return 0 };
+        let room = match end.kind {
+            Kind::Pipe | Kind::Packets => kernel::room_left_in_pipe(end.fd()),
+            // More than that not every terminal takes at once.
+            Kind::Terminal => Ok(TERMINAL_ROOM),
+            Kind::Stream | Kind::Messages => kernel::room_left_in_socket(end.fd()),
+            Kind::Counter => Ok(0),
+        };
+        room.unwrap_or(0)
     }
 
     fn queue_up(&mut self, end: usize, what: What, from: u64, len: u64, in_file: bool) {
@@ -653,26 +676,36 @@ fn new_file() -> Sys<OwnedFd> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Nothing,
-    /// What goes to sockets.
+    /// What goes to sockets. What can't be held is live.
     Sockets,
+    /// What goes to any end. What can't be held is live.
     All,
+    /// The same, but that a write which can't be held fails.
+    Strictly,
 }
 
-/// What `TXOS_HOLD_OUTPUT` says at the first output in a transaction; without it, sockets.
+/// What `TXOS_HOLD_OUTPUT` says at the first output in a transaction; without it, all.
 fn asked() -> Asked {
     static ASKED: std::sync::OnceLock<Asked> = std::sync::OnceLock::new();
     *ASKED.get_or_init(|| {
-        let Some(value) = std::env::var_os("TXOS_HOLD_OUTPUT") else { return Asked::Sockets };
-        match value.as_encoded_bytes() {
-            b"1" => Asked::All,
-            b"0" | b"none" => Asked::Nothing,
-            b"sockets" | b"" => Asked::Sockets,
-            _ => {
-                say("TXOS_HOLD_OUTPUT is none of 0, none, sockets and 1: what is sent on sockets is held, as without it");
-                Asked::Sockets
-            }
-        }
+        let value = std::env::var_os("TXOS_HOLD_OUTPUT");
+        let value = value.as_ref().map_or(&b""[..], |value| value.as_encoded_bytes());
+        meant(value).unwrap_or_else(|| {
+            say("TXOS_HOLD_OUTPUT is none of 0, none, sockets, all and 1: all output is held, as without it");
+            Asked::All
+        })
     })
+}
+
+/// What a value of the variable means.
+fn meant(value: &[u8]) -> Option<Asked> {
+    match value {
+        b"" | b"all" => Some(Asked::All),
+        b"1" => Some(Asked::Strictly),
+        b"sockets" => Some(Asked::Sockets),
+        b"0" | b"none" => Some(Asked::Nothing),
+        _ => None,
+    }
 }
 
 /// Whether any of the program's output is to be held.
@@ -849,13 +882,20 @@ impl End {
         matches!(self.kind, Kind::Stream | Kind::Messages)
     }
 
-    /// How long is waited in vain for a socket: for a call of the program's no longer than that would wait.
+    /// How long is waited in vain for a socket, and for an end that does not wait: for a call of the program's no longer than
+    /// that would wait.
     fn limit(&self, for_call: bool) -> Option<Duration> {
         if !self.is_socket() {
-            return None;
+            // What waits natively waits for as long as its reader likes.
+            return (asked() == Asked::All && self.never_waits()).then(held_wait);
         }
         let own = if for_call { self.own_limit() } else { None };
         Some(own.map_or(held_wait(), |own| own.min(held_wait())))
+    }
+
+    /// Whether its descriptor does not wait.
+    fn never_waits(&self) -> bool {
+        kernel::status_flags(self.fd()).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
     }
 
     /// How long its own calls wait for room (`SO_SNDTIMEO`); `None`: for ever.
@@ -1071,7 +1111,8 @@ impl Tx {
             }
             // What has no type of file: eventfd, epoll, timerfd and others.
             _ if stat.mode & libc::S_IFMT == 0 => {
-                if has_others() || kernel::path_of_fd(real)? != b"anon_inode:[eventfd]" {
+                let wakes = || has_others() || asked() == Asked::All && never_waits();
+                if kernel::path_of_fd(real)? != b"anon_inode:[eventfd]" || wakes() {
                     return Ok(Reach::Live);
                 }
                 Kind::Counter
@@ -1206,36 +1247,39 @@ impl Tx {
         self.hold_bytes(Some(call), end, bytes, What::Bytes)
     }
 
-    /// Whether a socket that is not to wait, by its flags or for this call (`at_once`), may lack room for so much more at the
-    /// commit. Then what is held is sent, and the kernel is to answer the call. Not if all output is held.
+    /// Whether an end that is not to wait, by its flags or for this call (`at_once`), may lack room for so much more at the
+    /// commit. Then what is held is sent, and the kernel is to answer the call. Not if that is asked for strictly.
     ///
     /// # Errors
     /// EAGAIN if it has no room for what is held; as [`Tx::release`].
     fn may_lack_room(&mut self, end: usize, len: u64, at_once: bool) -> Sys<bool> {
-        if asked() == Asked::All {
+        if asked() == Asked::Strictly {
             return Ok(false);
         }
         let there = self.held.output.ends.get_mut(end).ok_or(Errno::IO)?;
         there.at_once |= at_once;
-        // (How sending fails where the other end is gone, the kernel says.)
-        if !there.is_socket() || there.shut || there.is_gone() {
+        // (How sending fails where the other end is gone, the kernel says.) A counter takes numbers, which add up.
+        if there.kind == Kind::Counter || there.shut || there.is_gone() {
             return Ok(false);
         }
-        let (socket, crowded, connected) = (there.fd(), there.crowded, there.connected);
-        let never_waits = at_once || kernel::status_flags(socket)? & libc::O_NONBLOCK != 0;
+        let (fd, crowded, connected) = (there.fd(), there.crowded, there.connected);
+        let never_waits = at_once || kernel::status_flags(fd)? & libc::O_NONBLOCK != 0;
         // One that does not wait for ever tells the program what it has not taken.
-        if !never_waits && there.own_limit().is_none() {
+        if !never_waits && (!there.is_socket() || there.own_limit().is_none()) {
             return Ok(false);
         }
+        let why = match there.is_socket() {
+            true => "a socket that does not wait for ever may have no room",
+            false => "a descriptor that does not wait may have no room",
+        };
         let held = self.held.output.size_for(end);
         // In a queue that others fill as well there is room for one message if there is any.
-        let takes = kernel::is_ready(socket, libc::POLLOUT)
+        let takes = kernel::is_ready(fd, libc::POLLOUT)
             && (!crowded || connected && self.held.output.queue_of(end).next().is_none());
-        let room = || kernel::room_left_in_socket(socket).unwrap_or(0);
-        if takes && held.saturating_add(len) <= room() {
+        if takes && held.saturating_add(len) <= self.held.output.room_of(end) {
             return Ok(false);
         }
-        self.release_because("a socket that does not wait for ever may have no room")?;
+        self.release_because(why)?;
         self.finish_end(end, !never_waits)?;
         Ok(true)
     }
@@ -1259,13 +1303,11 @@ impl Tx {
         }
     }
 
-    /// Whether what can't be held for an end is sent at once: it is a socket, of which output is held without the program asking
-    /// for that. How much may be held it can ask for (`TXOS_HELD_MAX`).
-    fn is_live_beyond(&self, end: usize, errno: Errno) -> bool {
+    /// Whether what can't be held for an end is sent at once: unless the program asks for something else. How much may be held it
+    /// can ask for (`TXOS_HELD_MAX`).
+    fn is_live_beyond(&self, errno: Errno) -> bool {
         let too_much = errno == Errno::NOBUFS && held_max_told().is_some();
-        asked() == Asked::Sockets
-            && !too_much
-            && self.held.output.ends.get(end).is_some_and(End::is_socket)
+        asked() != Asked::Strictly && !too_much
     }
 
     /// No more can be held for an end: what is held is sent.
@@ -1302,7 +1344,7 @@ impl Tx {
             return Ok(Some(0));
         }
         match self.held.output.hold(end, &pieces, what) {
-            Err(errno) if self.is_live_beyond(end, errno) => {
+            Err(errno) if self.is_live_beyond(errno) => {
                 self.release_for_more(end)?;
                 Ok(None)
             }
@@ -1317,7 +1359,7 @@ impl Tx {
             return Err(Errno::PIPE);
         }
         match self.held.output.check_room(len) {
-            Err(errno) if self.is_live_beyond(end, errno) => {
+            Err(errno) if self.is_live_beyond(errno) => {
                 self.release_for_more(end)?;
                 Ok(self.held.output.has_room_for(len))
             }
@@ -1788,11 +1830,17 @@ impl Tx {
         }
     }
 
-    /// Before a child outside is made: what is held for a socket that the child has as well is sent, so that what the child
+    /// Before a child outside is made: what is held for an end that the child has as well is sent, so that what the child
     /// sends there comes after it. It may make any of them the standard output of a program, whatever `FD_CLOEXEC` says.
     pub fn release_before_child(&mut self, number: i64) {
+        // Numbers that are added have no order. A program that has asked for it strictly has its pipes held on.
+        let has_order = |end: &&End| match end.kind {
+            Kind::Stream | Kind::Messages => true,
+            Kind::Pipe | Kind::Packets | Kind::Terminal => asked() == Asked::All,
+            Kind::Counter => false,
+        };
         let is_inherited = |at: &usize| {
-            let Some(end) = self.held.output.ends.get(*at).filter(|end| end.is_socket()) else {
+            let Some(end) = self.held.output.ends.get(*at).filter(has_order) else {
                 return false;
             };
             let is_standard =
@@ -1813,14 +1861,15 @@ impl Tx {
         }
     }
 
-    /// So many bytes were sent on a socket at once, which can hold others: an abort names them, and nothing begins again by
+    /// So many bytes were sent at once to an end that others are held for: an abort names them, and nothing begins again by
     /// itself.
     pub fn went_live(&mut self, number: i32, bytes: u64) {
         // It does more than to look.
         self.held.output.looks = 0;
         let Ok(Some(at)) = self.end_for(number, true) else { return };
         let output = &mut self.held.output;
-        if let Some(end) = output.ends.get_mut(at).filter(|end| end.is_socket()) {
+        let is_held = |end: &&mut End| end.is_socket() || asked() == Asked::All;
+        if let Some(end) = output.ends.get_mut(at).filter(is_held) {
             end.released += bytes;
             end.went = true;
             output.went_out = true;
@@ -1856,7 +1905,8 @@ impl Tx {
         crate::front::outside::has_sent();
         self.held.output.looks = 0;
         self.held.output.slept = Duration::ZERO;
-        if self.report.note_live(RELEASED, b"") {
+        let is_first = self.report.note_live(RELEASED, b"");
+        if is_first && self.is_to_be_told() {
             say(&format!(
                 "{why} ({call}), so output that was held is sent before the commit, and stays"
             ));
@@ -1866,12 +1916,34 @@ impl Tx {
         Ok(())
     }
 
+    /// Whether people are told that the first output of this transaction is released. A program may prompt in each of its
+    /// transactions: of pipes and terminals they are told once in each process, unless the program has asked for anything.
+    fn is_to_be_told(&self) -> bool {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        let output = &self.held.output;
+        let to_socket = |effect: &Effect| output.ends.get(effect.end).is_some_and(End::is_socket);
+        asked() != Asked::All
+            || output.queue.iter().any(to_socket)
+            || !TOLD.swap(true, Ordering::Relaxed)
+    }
+
     /// What was released may be answered: what is received there is taken from now on.
     fn talks_where_released(&mut self) {
         let ends = self.held.output.ends.iter();
         let sockets = ends.filter(|end| end.is_socket() && end.went).map(|end| end.id);
         let sockets: Vec<FileId> = sockets.collect();
         sockets.into_iter().for_each(|socket| self.talks_on(socket));
+        // What is read from a counter may be what was added.
+        let has_added = |reach: Reach| match reach {
+            Reach::Held(at) => {
+                let end = self.held.output.ends.get(at);
+                end.is_some_and(|end| end.kind == Kind::Counter && end.went)
+            }
+            _ => false,
+        };
+        let all = 0..self.fds.count();
+        let counters: Vec<File> = all.filter(|&file| has_added(self.fds.get(file).reach)).collect();
+        counters.into_iter().for_each(|file| self.has_written_open_counter(file));
     }
 
     /// A call that takes something from the outside, and may wait for it: what is held is released before it does.
@@ -2047,17 +2119,17 @@ impl Tx {
         self.held.output.looks >= LOOKS_MAX
     }
 
-    /// Whether a write to a descriptor is held, and so does not wait. Whether a socket that does not wait has room, the kernel
-    /// says, but where all output is held.
+    /// Whether a write to a descriptor is held, and so does not wait. Whether an end that does not wait has room, the kernel
+    /// says, but where all output is held strictly.
     pub fn is_writable(&mut self, number: i32) -> bool {
         let end = match asked() {
             Asked::Nothing => return false,
-            Asked::All => self.end_for(number, false),
-            Asked::Sockets => self.known_end(number),
+            Asked::Strictly => self.end_for(number, false),
+            Asked::Sockets | Asked::All => self.known_end(number),
         };
         let Ok(Some(end)) = end else { return false };
         self.held.output.ends.get(end).is_some_and(|end| {
-            !end.shut && !end.is_gone() && (asked() == Asked::All || end.waits_for_room())
+            !end.shut && !end.is_gone() && (asked() == Asked::Strictly || end.waits_for_room())
         })
     }
 
@@ -2070,16 +2142,16 @@ impl Tx {
         })
     }
 
-    /// Whether some writes may not wait because they are held. Of sockets that is said of those that something was held for, and
-    /// that wait.
+    /// Whether some writes may not wait because they are held. Unless that is asked for strictly, it is said of ends that something
+    /// was held for, and that wait.
     #[must_use]
     pub fn may_hold(&self) -> bool {
         match asked() {
             Asked::Nothing => false,
-            Asked::Sockets => {
+            Asked::Sockets | Asked::All => {
                 self.held.output.ends.iter().any(|end| end.fd.is_some() && end.waits_for_room())
             }
-            Asked::All => true,
+            Asked::Strictly => true,
         }
     }
 

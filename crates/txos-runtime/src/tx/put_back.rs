@@ -436,10 +436,15 @@ impl Tx {
     /// read may be what it has written in its place.
     pub fn has_written_counter(&mut self, number: i32) {
         if let Descriptor::Open { file, .. } = self.fds.descriptor(number) {
-            let counter = &mut self.fds.get_mut(file).counter;
-            if std::mem::replace(counter, Counter::None) == Counter::Events {
-                self.held.put_back_mut().forget_taken(file);
-            }
+            self.has_written_open_counter(file);
+        }
+    }
+
+    /// The same of an open file.
+    pub fn has_written_open_counter(&mut self, file: File) {
+        let counter = &mut self.fds.get_mut(file).counter;
+        if std::mem::replace(counter, Counter::None) == Counter::Events {
+            self.held.put_back_mut().forget_taken(file);
         }
     }
 }

@@ -63,6 +63,7 @@ static struct txos_abort reason(void) {
 /* Only what goes to sockets. */
 static void only_sockets(void) {
     connection(SOCK_STREAM);
+    CHECK(setenv("TXOS_HOLD_OUTPUT", "sockets", 1) == 0);
     int p[2];
     char got[8];
     CHECK(pipe(p) == 0);
@@ -89,9 +90,9 @@ static void standard(void) {
     CHECK(dup2(error, 2) == 2 && came(other, "error"));
 }
 
-/* What the variable says; without it, and with what it does not know, it is sockets. */
+/* What the variable says; without it, and with what it does not know, it is held. */
 static void asked(void) {
-    static const char *const words[] = {"0", "none", "sockets", "", "other", NULL};
+    static const char *const words[] = {"0", "none", "sockets", "", "all", "1", "other", NULL};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         pid_t child = fork();
         if (child == 0) {
@@ -378,6 +379,7 @@ static void room(void) {
     static char some[20000];
     int p[2];
     connection(SOCK_STREAM);
+    CHECK(setenv("TXOS_HOLD_OUTPUT", "sockets", 1) == 0);
     CHECK(pipe(p) == 0 && sys_xbegin(0) == 0);
     CHECK(send(own, "held", 4, 0) == 4);
     int null = open("/dev/null", O_WRONLY);

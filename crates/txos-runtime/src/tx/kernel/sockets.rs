@@ -106,6 +106,18 @@ pub fn room_in_pipe(pipe: i32) -> Sys<u64> {
     unsafe { sys!(SYS_fcntl, pipe, libc::F_GETPIPE_SZ) }
 }
 
+/// How much a pipe that takes something surely takes at once beside what is in it, in whole pages: each byte there may have a page
+/// of its own.
+///
+/// # Errors
+/// As `fcntl(2)`.
+pub fn room_left_in_pipe(pipe: i32) -> Sys<u64> {
+    const PAGE: u64 = 4096;
+    // SAFETY: nothing is read or written.
+    let pages = unsafe { sys!(SYS_fcntl, pipe, libc::F_GETPIPE_SZ) }? / PAGE;
+    Ok(pages.saturating_sub(arrived(pipe)?).max(1) * PAGE)
+}
+
 /// How much a socket surely takes at once: half of its buffer, if nothing waits to be sent. (The kernel counts what it
 /// needs for itself.)
 ///

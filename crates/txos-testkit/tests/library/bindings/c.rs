@@ -267,13 +267,13 @@ fn only_what_was_done_is_said() {
         let shell = in_lab(&lab, "sh").args(["-c", PIPE]).arg(&program);
         shell.args(names.iter().copied()).env("TXOS_HOLD_OUTPUT", held).run().expect(0)
     };
-    let done = run("1", &["one", "two"]);
+    let done = run("", &["one", "two"]);
     assert_eq!((done.text(), &*done.stderr), ("made one\nmade two\n".into(), "ended with 0\n"));
-    let failed = run("1", &["three", "one"]);
+    let failed = run("", &["three", "one"]);
     assert_eq!((failed.text(), failed.stderr.contains("ended with 1")), (String::new(), true));
     let _ = lab.native("test ! -e three");
-    // The pipe has it at once otherwise.
-    let live = run("", &["three", "one"]);
+    // The pipe has it at once if the program asks for that.
+    let live = run("0", &["three", "one"]);
     assert_eq!((live.text(), live.stderr.contains("ended with 1")), ("made three\n".into(), true));
     let _ = lab.native("test ! -e three");
 }

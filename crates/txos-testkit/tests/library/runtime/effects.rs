@@ -1,5 +1,5 @@
-//! Output to pipes, FIFOs, terminals and sockets: held until the commit and dropped by an abort, with
-//! `TXOS_HOLD_OUTPUT=1`. See `c/effects.c` for what each scenario does.
+//! Output to pipes, FIFOs, terminals and sockets: held until the commit and dropped by an abort. See `c/effects.c` for what each
+//! scenario does.
 
 use txos_testkit::{Done, Invocation, Lab, require, skip};
 
@@ -11,6 +11,20 @@ const RELEASED: &str = "so output that was held is sent before the commit, and s
 
 fn ran(scenario: &str) -> Done {
     ended_with(scenario, |done| done.code() == 0)
+}
+
+/// Without `TXOS_HOLD_OUTPUT`, or with another value than 1.
+fn ran_by_default(scenario: &str, hold: Option<&str>) -> Done {
+    let lab = Lab::in_memory();
+    let program = start(&lab, "effects", Linked::WithLibrary).arg(scenario);
+    let program = match hold {
+        Some(hold) => program.env("TXOS_HOLD_OUTPUT", hold),
+        None => program,
+    };
+    let done = program.run().expect(0);
+    assert_eq!(strays(&lab, |_| false), Vec::<std::path::PathBuf>::new(), "{scenario}: {done:?}");
+    lab.expect_clean();
+    done
 }
 
 fn ended_with(scenario: &str, is_right: impl Fn(&Done) -> bool) -> Done {
@@ -100,7 +114,8 @@ fn who_reads_until_the_end_is_closed_is_not_waited_for_in_vain() {
     }
     let lab = Lab::in_memory();
     // Three of its ways are over sockets, of which output is held without being asked for.
-    for (hold, released) in [("sockets", 3), ("", 3), ("0", 0)] {
+    // Of the ways over pipes people are told once, where their output is held without being asked for.
+    for (hold, released) in [("sockets", 3), ("", 4), ("0", 0)] {
         let program = start(&lab, "effects", Linked::WithLibrary).env("TXOS_HOLD_OUTPUT", hold);
         let done = program.arg("until-closed").run().expect(0);
         assert_eq!((said(&done, RELEASED), said(&done, CLOSED)), (released, 8), "{hold}: {done:?}");
@@ -205,11 +220,98 @@ fn of_several_threads_or_processes_nothing_is_held() {
     );
 }
 
-/// Who does not ask for it has what was there before.
 #[test]
-fn without_being_asked_for_output_is_live() {
+fn what_is_held_is_what_the_variable_says() {
+    let cases = [
+        (None, "ptcs"),
+        (Some(""), "ptcs"),
+        (Some("all"), "ptcs"),
+        (Some("1"), "ptcs"),
+        (Some("sockets"), "---s"),
+        (Some("0"), "----"),
+        (Some("none"), "----"),
+        (Some("other"), "ptcs"),
+    ];
+    for (hold, held) in cases {
+        let done = ran_by_default("kinds", hold);
+        assert_eq!(done.text(), format!("{held}\n"), "{hold:?}");
+        let is_wrong = done.stderr.contains("TXOS_HOLD_OUTPUT is none of");
+        assert_eq!(is_wrong, hold == Some("other"), "{hold:?}: {done:?}");
+    }
+}
+
+#[test]
+fn by_default_it_is_out_after_the_commit_and_not_before() {
+    let all = [
+        "commit",
+        "abort",
+        "restart",
+        "checkpoint",
+        "order",
+        "moved",
+        "messages",
+        "logged",
+        "large",
+        "paused",
+        "nested",
+        "prepared",
+        "mixed",
+        "settings",
+        "own",
+        "inside",
+        "killed",
+        "replaced",
+        "broken",
+        "told",
+        "wakers",
+    ];
+    for scenario in all {
+        let done = ran_by_default(scenario, None);
+        assert_eq!(said(&done, RELEASED), 0, "{scenario}: {done:?}");
+    }
+    // Waits, of which people are told once in each process.
+    for scenario in ["child", "prompt", "prompts", "signaled", "managed"] {
+        let done = ran_by_default(scenario, None);
+        assert_eq!(said(&done, RELEASED), 1, "{scenario}: {done:?}");
+    }
+    for scenario in
+        ["answers", "waits", "both", "gone", "threads", "several", "closed-once", "live"]
+    {
+        ran_by_default(scenario, None);
+    }
+}
+
+#[test]
+fn by_default_standard_output_is_held_and_standard_error_is_not() {
     let lab = Lab::in_memory();
     let done = piped(&lab, "standard").run().expect(0);
-    assert_eq!(done.text(), "before\ndropped\nkept\nkept\nafter\n");
+    assert_eq!(
+        (done.text(), &*done.stderr),
+        ("before\nkept\nafter\n".into(), "said\nended with 0\n")
+    );
+    let done = piped(&lab, "ends").run().expect(0);
+    assert_eq!((done.text(), &*done.stderr), (String::new(), "ended with 0\n"));
+    let done = piped(&lab, "children").run().expect(0);
+    assert_eq!(done.text(), "before\nchild\nafter\n");
+    assert_eq!(said(&done, "a new process may send there"), 1, "{done:?}");
+    lab.expect_clean();
+}
+
+#[test]
+fn by_default_what_can_not_be_held_is_live() {
+    let done = ran_by_default("beyond", None);
+    assert_eq!(said(&done, "no more output can be held"), 1, "{done:?}");
+    let done = ran_by_default("never-waits", None);
+    assert_eq!(said(&done, "a descriptor that does not wait may have no room"), 1, "{done:?}");
+}
+
+/// Who asks for it has it live.
+#[test]
+fn who_asks_for_it_has_live_output() {
+    let lab = Lab::in_memory();
+    for hold in ["0", "none", "sockets"] {
+        let done = piped(&lab, "standard").env("TXOS_HOLD_OUTPUT", hold).run().expect(0);
+        assert_eq!(done.text(), "before\ndropped\nkept\nkept\nafter\n", "{hold}");
+    }
     lab.expect_clean();
 }

@@ -7,8 +7,13 @@ use crate::place::start;
 use crate::program::Linked;
 
 fn ran(scenario: &str) -> Done {
+    ran_holding(scenario, "")
+}
+
+fn ran_holding(scenario: &str, hold: &str) -> Done {
     let lab = Lab::in_memory();
-    let done = start(&lab, "put_back", Linked::WithLibrary).arg(scenario).run().expect(0);
+    let program = start(&lab, "put_back", Linked::WithLibrary).env("TXOS_HOLD_OUTPUT", hold);
+    let done = program.arg(scenario).run().expect(0);
     lab.expect_clean();
     done
 }
@@ -33,7 +38,16 @@ fn timers_are_as_they_would_be() {
 
 #[test]
 fn what_was_read_from_counters_and_of_signals_is_read_again() {
-    ran_silently(&["expirations", "counters", "signals", "lock", "failing"]);
+    ran_silently(&["expirations", "signals", "lock", "failing"]);
+    // What it writes to a counter that it reads itself is live, or is sent before that.
+    assert_eq!(ran_holding("counters", "0").stderr, "");
+    let done = ran("counters");
+    let said = "so output that was held is sent before the commit, and stays";
+    assert_eq!(
+        (done.stderr.lines().count(), done.stderr.matches(said).count()),
+        (1, 1),
+        "{done:?}"
+    );
 }
 
 #[test]
@@ -56,7 +70,7 @@ fn what_has_no_way_back_stays() {
     ran_silently(&["stays"]);
     ran("ended");
     ran("master");
-    let done = ran("full");
+    let done = ran_holding("full", "0");
     let said = "the abort could not put back the size of a pipe: Device or resource busy";
     assert_eq!(done.stderr.matches(said).count(), 1, "{done:?}");
 }

@@ -1,5 +1,5 @@
-/* Output to the outside in transactions of a thread, with TXOS_HOLD_OUTPUT=1: held until the commit, dropped by an
- * abort. One scenario for each argument; each exits with 0 if all is as the documentation says. */
+/* Output to the outside in transactions of a thread: held until the commit, dropped by an abort. TXOS_HOLD_OUTPUT says what of it.
+ * One scenario for each argument; each exits with 0 if all is as the documentation says. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -659,6 +659,189 @@ static void prompt(void) {
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
+static uint64_t counted(int fd) {
+    uint64_t count = 0;
+    long id = sys_xpause();
+    ssize_t n = read(fd, &count, sizeof count);
+    CHECK(n == sizeof count || errno == EAGAIN);
+    CHECK(id <= 0 || sys_xresume(id) == 0);
+    return count;
+}
+
+/* A program that prompts in each of its transactions. What it has prompted for an abort names, and it does not begin again. */
+static void prompts(void) {
+    struct ends e;
+    struct txos_abort a = {.size = sizeof a};
+    make_terminal(&e);
+    char text[16];
+    for (int i = 0; i < 3; i++) {
+        volatile int attempts = 0;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(50);
+            _exit(read(e.in, text, 16) == 4 && write(e.in, "yes\r", 4) == 4 ? 0 : 1);
+        }
+        CHECK(sys_xbegin(TX_RESTART) == 0 && attempts++ == 0);
+        CHECK(write(e.out, "go? ", 4) == 4 && close(creat("made", 0600)) == 0);
+        CHECK(read(e.out, text, 16) == 4 && memcmp(text, "yes", 3) == 0);
+        CHECK(write(e.out, "gone", 4) == 4 && waitpid(child, NULL, WNOHANG) >= 0);
+        if (i < 2) {
+            CHECK(sys_xend() == 0 && read(e.in, text, 16) == 4 && memcmp(text, "gone", 4) == 0);
+            CHECK(unlink("made") == 0);
+            continue;
+        }
+        CHECK(ioctl(-1, LOSE) == -1 && errno == ECANCELED && sys_xend() == -1 && errno == ECANCELED);
+        CHECK(txos_abort_reason(&a) == 0 && strstr(a.what, "; sent before that: 4 bytes for a terminal (descriptor "));
+        CHECK(access("made", F_OK) == -1 && !*there(&e));
+    }
+    while (wait(NULL) > 0)
+        ;
+}
+
+/* More than can be held, here for a limit of files: it is live from there on, nothing is missing, and an abort names it. */
+static void beyond(void) {
+    enum { PIECES = 8000, PIECE = 1024 };
+    const struct rlimit limit = {1 << 22, RLIM_INFINITY};
+    CHECK(sys_xbegin(0) == 0 && close(creat("made", 0600)) == 0 && sys_xend() == 0 && unlink("made") == 0);
+    for (int commits = 0; commits < 2; commits++) {
+        struct ends e;
+        make_pipe(&e);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            static char text[65536];
+            ssize_t n, len = 0;
+            alarm(50);
+            CHECK(close(e.out) == 0);
+            while ((n = read(e.in, text, sizeof text)) > 0)
+                for (ssize_t i = 0; i < n; i++, len++)
+                    CHECK(text[i] == 'a' + len / PIECE % 26);
+            /* Of an abort what is still held is missing. */
+            _exit(len == PIECES * PIECE ? 1 : len > PIECES / 4 * PIECE ? 2 : 3);
+        }
+        CHECK(close(e.in) == 0 && setrlimit(RLIMIT_FSIZE, &limit) == 0 && sys_xbegin(0) == 0);
+        for (int i = 0; i < PIECES; i++) {
+            char piece[PIECE];
+            memset(piece, 'a' + i % 26, sizeof piece);
+            CHECK(write(e.out, piece, sizeof piece) == sizeof piece);
+        }
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else {
+            struct txos_abort a = {.size = sizeof a};
+            ioctl(-1, LOSE);
+            CHECK(sys_xend() == -1 && txos_abort_reason(&a) == 0);
+            CHECK(strstr(a.what, " bytes for a pipe (descriptor "));
+        }
+        int status;
+        CHECK(close(e.out) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == (commits ? 1 : 2));
+    }
+}
+
+/* A pipe that does not wait: no more is held than it takes, the kernel says how much that is, and whether there is room. */
+static void never_waits(void) {
+    struct ends e;
+    static char block[1 << 20], got[1 << 20];
+    make_pipe(&e);
+    int spare = fcntl(e.in, F_DUPFD, 0);
+    pid_t child = fork(); /* has the reading end: the process itself would be woken by it */
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(50);
+        for (;;)
+            pause();
+    }
+    CHECK(spare >= 0 && close(e.in) == 0 && close(spare) == 0 && fcntl(e.out, F_SETFL, O_NONBLOCK) == 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", child, e.in);
+    struct pollfd out = {.fd = e.out, .events = POLLOUT};
+    /* What fits is held, also beside what is there. */
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(TX_STRICT) == 0 && poll(&out, 1, 0) == 1 && write(e.out, "word", 4) == 4);
+        CHECK(poll(&out, 1, 0) == 1 && write(e.out, "s", 1) == 1);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        int in = open(path, O_RDONLY | O_NONBLOCK);
+        ssize_t n = read(in, got, 3);
+        CHECK(commits ? n == 3 && memcmp(got, "wor", 3) == 0 : n == -1 && errno == EAGAIN);
+        CHECK(close(in) == 0);
+    }
+    CHECK(sys_xbegin(TX_STRICT) == 0 && write(e.out, "more", 4) == 4 && sys_xend() == 0);
+    int in = open(path, O_RDONLY | O_NONBLOCK);
+    CHECK(in >= 0 && read(in, got, 16) == 6 && memcmp(got, "dsmore", 6) == 0);
+    CHECK(close(in) == 0);
+    /* What does not fit is live: the kernel takes a part of it. A full pipe takes nothing, and poll says so. */
+    CHECK(sys_xbegin(0) == 0 && write(e.out, "held", 4) == 4);
+    ssize_t first = write(e.out, block, sizeof block);
+    CHECK(first > 0 && first < (ssize_t)sizeof block);
+    while (write(e.out, block, 4096) > 0)
+        first += 4096;
+    CHECK(errno == EAGAIN && poll(&out, 1, 0) == 0);
+    in = open(path, O_RDONLY | O_NONBLOCK);
+    CHECK(in >= 0 && read(in, got, 4) == 4 && memcmp(got, "held", 4) == 0);
+    while (first > 0) {
+        ssize_t n = read(in, got, sizeof got);
+        CHECK(n > 0);
+        first -= n;
+    }
+    CHECK(first == 0 && poll(&out, 1, 0) == 1 && write(e.out, "last", 4) == 4);
+    CHECK(read(in, got, 4) == -1 && errno == EAGAIN);
+    CHECK(sys_xend() == 0 && read(in, got, 8) == 4 && memcmp(got, "last", 4) == 0);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
+/* By which an event loop wakes itself: at once. */
+static void wakers(void) {
+    int p[2], counter_ = eventfd(0, EFD_NONBLOCK);
+    uint64_t one = 1, count = 0;
+    CHECK(pipe2(p, O_NONBLOCK) == 0 && counter_ >= 0);
+    CHECK(sys_xbegin(TX_STRICT) == 0);
+    CHECK(write(counter_, &one, 8) == 8 && counted(counter_) == 1);
+    struct pollfd in[2] = {{.fd = counter_, .events = POLLIN}, {.fd = p[0], .events = POLLIN}};
+    CHECK(write(counter_, &one, 8) == 8 && poll(in, 1, 1000) == 1 && in[0].revents == POLLIN);
+    CHECK(read(counter_, &count, 8) == 8 && count == 1);
+    CHECK(sys_xend() == 0);
+    CHECK(sys_xbegin(0) == 0 && write(p[1], "x", 1) == 1);
+    CHECK(poll(in, 2, 1000) == 1 && in[1].revents == POLLIN && read(p[0], &one, 8) == 1);
+    CHECK(sys_xend() == 0);
+    /* With threads also what waits, and with a language's runtime. */
+    CHECK(pipe(p) == 0 && sys_xbegin(TX_MANAGED) == 0 && write(p[1], "x", 1) == 1);
+    struct ends e = {"pipe", p[0], p[1], 0};
+    CHECK(strcmp(there(&e), "x") == 0 && sys_xend() == 0);
+}
+
+/* To be seen through a pipe: what a child says comes after what was said before, and what follows is held. */
+static void children(void) {
+    CHECK(sys_xbegin(0) == 0);
+    printf("before\n");
+    fflush(stdout);
+    CHECK(system("echo child") == 0);
+    printf("dropped\n");
+    fflush(stdout);
+    sys_xabort(1);
+    printf("after\n");
+}
+
+/* Which kinds are held: one letter for each of a pipe, a terminal, a counter and a socket. */
+static void kinds(void) {
+    struct ends e[2], pair;
+    int counter_ = eventfd(0, 0);
+    uint64_t one = 1;
+    make_pipe(&e[0]);
+    make_terminal(&e[1]);
+    make_pair(&pair, SOCK_STREAM, "unix stream");
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(write(e[0].out, "x", 1) == 1 && write(e[1].out, "x", 1) == 1);
+    CHECK(write(counter_, &one, 8) == 8 && send(pair.out, "x", 1, 0) == 1);
+    sys_xabort(1);
+    CHECK(fcntl(counter_, F_SETFL, O_NONBLOCK) == 0);
+    printf("%c%c%c%c\n", *there(&e[0]) ? '-' : 'p', *there(&e[1]) ? '-' : 't', counted(counter_) ? '-' : 'c',
+           *there(&pair) ? '-' : 's');
+}
+
 static void fill(int fd) {
     int flags = fcntl(fd, F_GETFL);
     static char block[4096];
@@ -715,15 +898,6 @@ static void ready(void) {
         close(other.in);
         close(other.out);
     }
-}
-
-static uint64_t counted(int fd) {
-    uint64_t count = 0;
-    long id = sys_xpause();
-    ssize_t n = read(fd, &count, sizeof count);
-    CHECK(n == sizeof count || errno == EAGAIN);
-    CHECK(id <= 0 || sys_xresume(id) == 0);
-    return count;
 }
 
 /* A counter that others have too. */
@@ -1691,6 +1865,8 @@ int main(int argc, char **argv) {
         {"ready", ready}, {"forked", forked}, {"replaced", replaced}, {"checkpoint", checkpoint},
         {"own", own}, {"signaled", signaled}, {"queued", queued}, {"waits", waits}, {"random", random_}, {"random-killed", random_killed}, {"mixed", mixed}, {"managed", managed}, {"until-closed", until_closed},
         {"until-closed-by-members", until_closed_by_members}, {"closed-once", closed_once}, {"connection", connection}, {"datagrams", datagrams},
+        {"prompts", prompts}, {"beyond", beyond}, {"never-waits", never_waits}, {"wakers", wakers}, {"children", children},
+        {"kinds", kinds},
     };
     alarm(100);
     for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)
