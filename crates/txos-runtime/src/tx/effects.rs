@@ -927,7 +927,9 @@ impl End {
         const UDP6: u64 = 65_527;
         /// What the kernel keeps free of a buffer.
         const KEPT: u64 = 32;
-        if self.kind != Kind::Messages {
+        /// No socket has a smaller buffer for what it sends (`SOCK_MIN_SNDBUF`).
+        const ALWAYS: u64 = 4096;
+        if self.kind != Kind::Messages || len <= ALWAYS {
             return false;
         }
         match kernel::socket_kind(self.fd()) {
@@ -1259,13 +1261,13 @@ impl Tx {
         let there = self.held.output.ends.get_mut(end).ok_or(Errno::IO)?;
         there.at_once |= at_once;
         // (How sending fails where the other end is gone, the kernel says.) A counter takes numbers, which add up.
-        if there.kind == Kind::Counter || there.shut || there.is_gone() {
+        if there.kind == Kind::Counter || there.shut {
             return Ok(false);
         }
         let (fd, crowded, connected) = (there.fd(), there.crowded, there.connected);
         let never_waits = at_once || kernel::status_flags(fd)? & libc::O_NONBLOCK != 0;
         // One that does not wait for ever tells the program what it has not taken.
-        if !never_waits && (!there.is_socket() || there.own_limit().is_none()) {
+        if !never_waits && (!there.is_socket() || there.own_limit().is_none()) || there.is_gone() {
             return Ok(false);
         }
         let why = match there.is_socket() {
