@@ -1112,7 +1112,8 @@ pub fn join(tls: &Tls, thread: &mut Thread, fd: i32, before: signals::Set) -> Re
     let can_arm = thread::arm(tls);
     can_arm.map_err(|errno| refusal(libc::ENOSYS, format!("sys_xjoin: errno {errno}")))?;
     let at_once = signals::at_once() | SETXID;
-    let masks = Masks { before, programs: before, live: 0, at_once, fresh: false };
+    let masks =
+        Masks { before, programs: before, live: 0, at_once, fresh: false, waits_here: false };
     let session = enter(shared, masks).ok_or_else(over)?;
     crate::reach::forget();
     tls.goes_by(&session.masks);

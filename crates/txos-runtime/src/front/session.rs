@@ -109,6 +109,11 @@ impl Session {
         self.command.is_some() || self.process.is_some()
     }
 
+    /// Whether all signals are the program's meanwhile.
+    pub fn are_signals_its_own(&self) -> bool {
+        self.process.is_some() || self.masks.waits_here
+    }
+
     /// What decides with it, which is told at the end.
     fn take_enlisted(&mut self) -> Enlisted {
         std::mem::take(&mut self.enlisted)
@@ -456,7 +461,7 @@ fn begin_in(
         command.foresees(live);
     }
     let at_once = signals::at_once();
-    let masks = Masks { before, programs: before, live, at_once, fresh: false };
+    let masks = Masks { before, programs: before, live, at_once, fresh: false, waits_here: false };
     if live != 0 {
         signals::set_mask(masks.real() | masks.at_once);
     }

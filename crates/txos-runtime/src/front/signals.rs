@@ -123,6 +123,8 @@ pub struct Masks {
     pub at_once: Set,
     /// The thread is new: the first mask that it sets is the one of before.
     pub fresh: bool,
+    /// All signals are the program's, and the library waits for it in this process.
+    pub waits_here: bool,
 }
 
 impl Masks {
@@ -139,24 +141,23 @@ impl Masks {
 
     /// What may end the process while it waits: what the program has not blocked itself, and does not come at once anyway.
     pub fn ending(&self) -> Set {
-        // Where only some are handled at once, these wait as well while runtime code runs.
-        let at_once = if self.at_once == SENT { SENT } else { 0 };
-        all_ending() & !(self.programs | self.live | at_once)
+        match self.waits_here {
+            // It comes at once to the program's code, and waits like all others while the library's runs.
+            true => SENT & !self.programs,
+            false => all_ending() & !(self.programs | self.live | self.at_once),
+        }
     }
 
-    /// The only process of a command has changed what is to be done with a signal: a handler runs at once from here on, and so that no
-    /// call of the library is its place, what ends the command by itself comes like it.
+    /// The only process of a command has changed what is to be done with a signal. With its first handler all signals are the program's
+    /// from here on, but while the library's code runs: so the kernel's frames of handlers hold the program's mask, and never one with more.
     pub fn handles_at_once(&mut self, signal: i32) {
-        let is_new = (1..=64).contains(&signal) && of(signal) & SENT & !self.at_once != 0;
-        if !is_new || !kernel_action(signal, None).is_ok_and(|now| now.handler > libc::SIG_IGN) {
-            return;
-        }
-        if self.at_once == 0 {
+        let is_sent = (1..=64).contains(&signal) && of(signal) & SENT != 0;
+        let has_handler =
+            || kernel_action(signal, None).is_ok_and(|now| now.handler > libc::SIG_IGN);
+        if self.at_once != SENT && is_sent && has_handler() {
             let_all_in();
+            (self.at_once, self.live, self.waits_here) = (SENT, 0, true);
         }
-        let_traps_through(of(signal));
-        self.at_once |= of(signal) | (self.live & all_ending());
-        self.live &= !self.at_once;
     }
 
     /// What the program has blocked during a call.
@@ -479,6 +480,25 @@ pub fn that_are_default(signals: &[i32]) -> Set {
     signals.iter().copied().filter(default).fold(0, |set, signal| set | of(signal))
 }
 
+/// Those of these signals that end the process by themselves.
+fn that_end(signals: Set) -> Set {
+    if signals & !all_ending() == 0 {
+        return signals & ending();
+    }
+    const OTHER: [i32; 7] = [
+        libc::SIGCHLD,
+        libc::SIGCONT,
+        libc::SIGURG,
+        libc::SIGWINCH,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ];
+    let is_one = |signal: &i32| signals & of(*signal) != 0 && !OTHER.contains(signal);
+    let all: Vec<i32> = (1..=64).filter(is_one).collect();
+    that_are_default(&all)
+}
+
 /// Whether signals have come that would run handlers of the program's with this mask, and if so, whether all of these have
 /// calls go on.
 pub fn handlers_to_run(mask: Set) -> Option<bool> {
@@ -516,7 +536,7 @@ pub fn while_waiting<R>(work: impl FnOnce() -> R) -> R {
     let tls = here();
     let ends = match tls.ending.get() {
         0 => 0,
-        some => some & ending(),
+        some => that_end(some),
     };
     if ends == 0 {
         return outside::waiting(tls, work);

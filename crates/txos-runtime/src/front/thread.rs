@@ -426,8 +426,8 @@ pub fn entered(
     pointer: u64,
     frame: u64,
 ) -> (Option<libc::stack_t>, Entered) {
-    let handles = |session: &&mut Session| session.is_command() && session.masks.at_once != 0;
-    if let Some(session) = thread.session.as_mut().filter(handles) {
+    let session = thread.session.as_mut();
+    if let Some(session) = session.filter(|session| session.are_signals_its_own()) {
         session.masks.are_now(blocked);
         tls.goes_by(&session.masks);
     }
@@ -478,7 +478,7 @@ pub fn make_in_program(tls: &Tls, mask: signals::Set, call: &crate::call::Call) 
     let free = alternate.filter(|_| memory::is_loaded()).and_then(|whole| below(whole, frame));
     let (mut depth, mut masks) = (0, None);
     if let Some(thread) = existing(tls) {
-        let session = thread.session.as_ref().filter(|session| session.process.is_some());
+        let session = thread.session.as_ref().filter(|session| session.are_signals_its_own());
         masks = session.map(|session| session.masks);
         depth = thread.waits.len();
         let alternate = alternate.as_ref().map(Alternate::of);

@@ -469,7 +469,7 @@ impl Tx {
             if one.events & WRITABLE != 0 && may_hold && self.is_writable(one.fd) {
                 ready.push((i as usize, WRITABLE));
             }
-            if one.events & READABLE != 0 && self.left_for(one.fd) > 0 {
+            if one.events & READABLE != 0 && self.left_for(one.fd).is_some() {
                 ready.push((i as usize, READABLE));
             }
             list.push(one);
@@ -567,7 +567,7 @@ impl Tx {
             let numbers = sets[1].iter().filter(|&&fd| self.is_writable(fd));
             ready.extend(numbers.filter_map(|&fd| Some((1, real_of(fd)?))));
         }
-        let left = sets[0].iter().filter(|&&fd| self.left_for(fd) > 0);
+        let left = sets[0].iter().filter(|&&fd| self.left_for(fd).is_some());
         ready.extend(left.filter_map(|&fd| Some((0, real_of(fd)?))));
         for &number in &sets[1] {
             self.before_asking(number, true);
@@ -632,7 +632,8 @@ impl Tx {
         let (mut ready, may_hold) = (Vec::new(), self.may_hold());
         for (set, (numbers, events)) in sets.iter().zip(ASKED).enumerate() {
             for &fd in numbers {
-                if set == 1 && may_hold && self.is_writable(fd) || set == 0 && self.left_for(fd) > 0
+                if set == 1 && may_hold && self.is_writable(fd)
+                    || set == 0 && self.left_for(fd).is_some()
                 {
                     ready.push((list.len(), events));
                 }

@@ -73,6 +73,12 @@ struct Taken {
     bytes: Vec<u8>,
     /// So many of them this attempt was given.
     given: usize,
+    /// Of a terminal, which gives a line at a time: where each read has ended. One that has found the end has no bytes.
+    reads: Vec<usize>,
+    /// The next of these.
+    next: usize,
+    /// The last of them had no room for all of its line.
+    in_parts: bool,
     /// What comes now is not kept.
     closed: bool,
 }
@@ -97,8 +103,18 @@ impl Kept {
 
     /// Keeps these bytes, which this attempt was given. Where.
     pub fn add(&mut self, id: FileId, number: i32, origin: Origin, bytes: Vec<u8>) -> usize {
-        let given = bytes.len();
-        self.0.push(Taken { id, number, origin, bytes, given, closed: false });
+        let (given, reads, next) = (bytes.len(), Vec::new(), 0);
+        self.0.push(Taken {
+            id,
+            number,
+            origin,
+            bytes,
+            given,
+            reads,
+            next,
+            in_parts: false,
+            closed: false,
+        });
         self.0.len() - 1
     }
 
@@ -107,32 +123,58 @@ impl Kept {
         all.saturating_add(more) <= MOST
     }
 
-    /// What this attempt was not given yet.
+    /// What this attempt was not given yet, and one read can have.
     #[must_use]
     pub fn left(&self, at: usize) -> &[u8] {
-        self.0.get(at).and_then(|one| one.bytes.get(one.given..)).unwrap_or_default()
+        let left = |one: &Taken| Some(one.given..one.end());
+        let one = self.0.get(at);
+        one.and_then(|one| one.bytes.get(left(one)?)).unwrap_or_default()
+    }
+
+    /// Whether there is something that this attempt was not given yet.
+    #[must_use]
+    pub fn is_left(&self, at: usize) -> bool {
+        self.0.get(at).is_some_and(Taken::is_left)
     }
 
     /// Whether there is anything of which this attempt was not given all.
     #[inline]
     #[must_use]
     pub fn has_left(&self) -> bool {
-        self.0.iter().any(|one| one.given < one.bytes.len())
+        self.0.iter().any(Taken::is_left)
     }
 
     fn give(&mut self, at: usize, bytes: usize) {
-        if let Some(one) = self.0.get_mut(at) {
-            one.given = (one.given + bytes).min(one.bytes.len());
+        let Some(one) = self.0.get_mut(at).filter(|_| bytes > 0) else { return };
+        one.given = (one.given + bytes).min(one.bytes.len());
+        if one.reads.get(one.next) == Some(&one.given) {
+            one.next += 1;
         }
     }
 
-    /// The program has read these bytes from the kernel, after all that was kept. `false`: they are not kept.
-    fn follow(&mut self, at: usize, bytes: &[u8]) -> bool {
+    /// Whether the end comes next; then it was given.
+    fn give_end(&mut self, at: usize) -> bool {
+        let Some(one) = self.0.get_mut(at) else { return false };
+        let ends = one.reads.get(one.next) == Some(&one.given);
+        one.next += usize::from(ends);
+        ends
+    }
+
+    /// The program has read these bytes from the kernel, after all that was kept. `filled`: it had room for no more. `false`: they
+    /// are not kept.
+    fn follow(&mut self, at: usize, bytes: &[u8], filled: bool) -> bool {
         let has_room = self.has_room(bytes.len());
-        let one = self.0.get_mut(at).filter(|one| !one.closed && one.given == one.bytes.len());
+        let one = self.0.get_mut(at).filter(|one| !one.closed && !one.is_left());
         let Some(one) = one.filter(|_| has_room) else { return false };
         one.bytes.extend_from_slice(bytes);
         one.given = one.bytes.len();
+        if one.origin == Origin::Terminal {
+            if std::mem::replace(&mut one.in_parts, filled && !bytes.ends_with(b"\n")) {
+                one.reads.pop();
+            }
+            one.reads.push(one.given);
+            one.next = one.reads.len();
+        }
         true
     }
 
@@ -146,6 +188,10 @@ impl Kept {
         given
     }
 
+    fn is_of_terminal(&self, at: usize) -> bool {
+        self.0.get(at).is_some_and(|one| one.origin == Origin::Terminal)
+    }
+
     fn is_closed(&self, at: usize) -> bool {
         self.0.get(at).is_none_or(|one| one.closed)
     }
@@ -153,8 +199,9 @@ impl Kept {
     /// As the next attempt finds it.
     #[must_use]
     pub fn for_next(&self) -> Kept {
-        let next = |one: &Taken| Taken { given: 0, closed: false, ..one.clone() };
-        Kept(self.0.iter().filter(|one| !one.bytes.is_empty()).map(next).collect())
+        let next = |one: &Taken| Taken { given: 0, next: 0, closed: false, ..one.clone() };
+        let is_some = |one: &&Taken| !(one.bytes.is_empty() && one.reads.is_empty());
+        Kept(self.0.iter().filter(is_some).map(next).collect())
     }
 
     /// What was taken, in words: an abort that is the last one loses it.
@@ -174,6 +221,18 @@ impl Kept {
 }
 
 impl Taken {
+    /// Where what one read can have ends.
+    fn end(&self) -> usize {
+        match self.origin {
+            Origin::Terminal => self.reads.get(self.next).copied().unwrap_or(self.given),
+            Origin::Socket | Origin::Pipe => self.bytes.len(),
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.given < self.bytes.len() || self.next < self.reads.len()
+    }
+
     fn words(&self, bytes: usize) -> String {
         let s = if bytes == 1 { "" } else { "s" };
         format!("{bytes} byte{s} from a {} (descriptor {})", self.origin.name(), self.number)
@@ -256,8 +315,7 @@ impl Tx {
         real: i32,
         at: usize,
     ) -> Sys<Option<u64>> {
-        let several =
-            call.number() == libc::SYS_recvmmsg && !self.held.input.kept.left(at).is_empty();
+        let several = call.number() == libc::SYS_recvmmsg && self.held.input.kept.is_left(at);
         if several {
             return self.read_kept_as_message(call, file, real, at).map(Some);
         }
@@ -268,23 +326,20 @@ impl Tx {
         if !self.fds.get(file).reads() {
             return Err(Errno::BADF);
         }
-        if length_of(&read.pieces) == 0 {
+        let room = length_of(&read.pieces);
+        if room == 0 {
             return Ok(None);
         }
-        if !self.held.input.kept.left(at).is_empty() {
-            let given = self.give_kept(&read, at)?;
-            let [_, to, room, ..] = *call.words();
-            if !read.wants_all || call.number() != libc::SYS_recvfrom || given >= room {
-                return Ok(Some(given));
+        if self.held.input.kept.is_left(at) {
+            if self.held.input.kept.give_end(at) {
+                return Ok(Some(0));
             }
-            // SAFETY: the rest of the program's buffer.
-            let rest = unsafe { call.with_word(1, to + given).with_word(2, room - given) };
-            let more = match self.read_kept(&rest, file, real, at) {
-                Ok(None) => rest.with_descriptor(0, real).answer_waiting(),
-                Ok(Some(more)) => Ok(more),
-                Err(errno) => Err(errno),
+            let given = self.give_kept(&read, at)?;
+            let more = match read.wants_all && given < room {
+                true => self.read_rest(call, file, real, &read, given),
+                false => 0,
             };
-            return Ok(Some(given + more.unwrap_or(0)));
+            return Ok(Some(given + more));
         }
         if self.held.input.kept.is_closed(at) {
             // What is taken now is not given back, nor is what was kept before it.
@@ -293,7 +348,7 @@ impl Tx {
         }
         self.before_taking(call, real)?;
         let bytes = call.with_descriptor(0, real).answer_waiting_unless(&|| self.is_lost())?;
-        if bytes == 0 || read.peeks {
+        if read.peeks || bytes == 0 && !self.held.input.kept.is_of_terminal(at) {
             return Ok(Some(bytes));
         }
         self.held.output.found_something();
@@ -303,7 +358,7 @@ impl Tx {
         };
         let is_kept = !brings && {
             let filled = read.filled(bytes);
-            self.held.input.kept.follow(at, &filled)
+            self.held.input.kept.follow(at, &filled, bytes == room)
         };
         if !is_kept {
             let id = kernel::look_fd(real)?.id;
@@ -311,6 +366,32 @@ impl Tx {
             self.held.output.went_out = true;
         }
         Ok(Some(bytes))
+    }
+
+    /// What follows in a call that waits until it has all: how much came.
+    fn read_rest(&mut self, call: &Call, file: File, real: i32, read: &Read, given: u64) -> u64 {
+        let (mut skip, mut done) = (given, 0);
+        for piece in &read.pieces {
+            let part = piece.after(skip);
+            skip = skip.saturating_sub(piece.len());
+            if part.is_empty() {
+                continue;
+            }
+            let words = [call.word(0), part.address(), part.len(), libc::MSG_WAITALL as u64, 0, 0];
+            // SAFETY: a piece of the program's own buffers.
+            let rest = unsafe { Call::new(libc::SYS_recvfrom, words) };
+            let answer = match self.receive(&rest, file, real) {
+                Ok(Some(more)) => Ok(more),
+                Ok(None) => rest.with_descriptor(0, real).answer_waiting(),
+                Err(errno) => Err(errno),
+            };
+            let more = answer.unwrap_or(0);
+            done += more;
+            if more < part.len() {
+                break;
+            }
+        }
+        done
     }
 
     fn give_kept(&mut self, read: &Read, at: usize) -> Sys<u64> {
@@ -382,7 +463,7 @@ impl Tx {
         }
         let Ok(stat) = kernel::look_fd(real) else { return Ok(()) };
         let Some(at) = self.held.input.kept.find(stat.id) else { return Ok(()) };
-        if !self.held.input.kept.left(at).is_empty() {
+        if self.held.input.kept.is_left(at) {
             return Err(Errno::INVAL);
         }
         if self.held.input.kept.close(|one| one.id == stat.id) {
@@ -414,14 +495,14 @@ impl Tx {
         self.held.input.kept.has_left()
     }
 
-    /// How much an earlier attempt has left for a descriptor.
-    pub fn left_for(&mut self, number: i32) -> usize {
+    /// How much an earlier attempt has left for a descriptor; 0: only the end. `None`: nothing.
+    pub fn left_for(&mut self, number: i32) -> Option<usize> {
         if !self.held.input.kept.has_left() {
-            return 0;
+            return None;
         }
         let id = self.real(number).and_then(kernel::look_fd).map(|stat| stat.id);
-        let at = id.ok().and_then(|id| self.held.input.kept.find(id));
-        at.map_or(0, |at| self.held.input.kept.left(at).len())
+        let at = id.ok().and_then(|id| self.held.input.kept.find(id))?;
+        self.held.input.kept.is_left(at).then(|| self.held.input.kept.left(at).len())
     }
 }
 
@@ -440,15 +521,15 @@ mod tests {
     fn the_next_attempt_is_given_it_before_what_follows() {
         let mut kept = Kept::default();
         let at = kept.add(ONE, 5, Origin::Socket, b"first".to_vec());
-        assert!(!kept.has_left() && kept.follow(at, b" second"));
+        assert!(!kept.has_left() && kept.follow(at, b" second", false));
         let mut next = kept.for_next();
         assert_eq!((next.left(at), next.find(OTHER)), (&b"first second"[..], None));
         // What comes now would be out of its place.
-        assert!(!next.follow(at, b"third"));
+        assert!(!next.follow(at, b"third", false));
         next.give(at, 6);
         assert_eq!((next.left(at), next.unread().count()), (&b"second"[..], 1));
         next.give(at, 6);
-        assert!(next.unread().next().is_none() && next.follow(at, b" third"));
+        assert!(next.unread().next().is_none() && next.follow(at, b" third", false));
         assert_eq!(all_of(&next), ["18 bytes from a socket (descriptor 5)"]);
         assert_eq!(next.for_next().left(at), b"first second third");
     }
@@ -459,10 +540,34 @@ mod tests {
         let terminal = kept.add(ONE, 0, Origin::Terminal, Vec::new());
         let socket = kept.add(OTHER, 3, Origin::Socket, b"x".to_vec());
         assert!(kept.close(|one| one.id == OTHER) && !kept.close(|one| one.id == OTHER));
-        assert!(!kept.follow(socket, b"y") && kept.follow(terminal, b"z"));
+        assert!(!kept.follow(socket, b"y", false) && kept.follow(terminal, b"z", false));
+        assert_eq!(kept.for_next().left(terminal), b"z");
         // What no attempt was given is no loss.
         let mut next = kept.for_next();
         assert!(!next.close(|_| true) && next.has_left());
+    }
+
+    #[test]
+    fn a_terminal_gives_line_by_line_and_its_end() {
+        let mut kept = Kept::default();
+        let at = kept.add(ONE, 0, Origin::Terminal, Vec::new());
+        assert!(
+            kept.follow(at, b"on", true)
+                && kept.follow(at, b"e\n", false)
+                && kept.follow(at, b"", false)
+                && kept.follow(at, b"two\n", false)
+        );
+        let mut next = kept.for_next();
+        assert!(!next.give_end(at));
+        assert_eq!(next.left(at), b"one\n");
+        next.give(at, 3);
+        assert_eq!(next.left(at), b"\n");
+        next.give(at, 1);
+        assert!(next.left(at).is_empty() && next.is_left(at) && next.give_end(at));
+        assert!(!next.give_end(at));
+        assert_eq!(next.left(at), b"two\n");
+        next.give(at, 4);
+        assert!(!next.has_left() && next.follow(at, b"three\n", false));
     }
 
     #[test]
@@ -472,6 +577,6 @@ mod tests {
         assert!(all_of(&kept).is_empty() && kept.for_next().is_empty());
         let most = vec![0; MOST];
         let at = kept.add(OTHER, 1, Origin::Pipe, most);
-        assert!(!kept.follow(at, b"x"));
+        assert!(!kept.follow(at, b"x", false));
     }
 }

@@ -246,6 +246,16 @@ impl Source {
         kernel::look_fd(self.real).is_ok_and(|stat| stat.id == self.socket)
     }
 
+    /// Goes on by another number of the socket if the program has closed this one.
+    fn find_again(&mut self) {
+        if self.pipe.is_some() || !self.has_looked() || self.is_there() {
+            return;
+        }
+        let is_it = |&number: &i32| kernel::look_fd(number).is_ok_and(|s| s.id == self.socket);
+        let other = kernel::open_numbers().unwrap_or_default().into_iter().find(is_it);
+        self.real = other.unwrap_or(self.real);
+    }
+
     /// How many bytes that were looked at somebody else has taken.
     fn lost(&self) -> u64 {
         let offset = kernel::peek_offset(self.real).map_or(0, |at| u64::try_from(at).unwrap_or(0));
@@ -392,6 +402,7 @@ impl Received {
 
     /// The transaction has committed: takes all that was looked at. What could not be, in words.
     pub fn take(&mut self) -> Vec<String> {
+        self.sources.iter_mut().for_each(Source::find_again);
         let sources = self.sources.iter_mut().filter(|source| !source.takes_at_once());
         let lost = sources.filter_map(Source::take_and_tell);
         let lost = lost.chain(self.kept.unread());
@@ -403,6 +414,7 @@ impl Received {
 
     /// The transaction is aborted: looks begin at the front again, and do not move on.
     pub fn give_back(&mut self) {
+        self.sources.iter_mut().for_each(Source::find_again);
         let is_socket = |source: &&Source| source.pipe.is_none() && !source.at_once;
         for source in self.sources.iter().filter(is_socket).filter(|source| source.is_there()) {
             let _ = kernel::set_peek_offset(source.real, -1);
@@ -574,7 +586,9 @@ impl Tx {
         match self.fds.get(file).receiving {
             Receiving::AtOnce | Receiving::Answers => Ok(None),
             // It may be another number of a pipe that is looked at.
-            Receiving::Own if !self.held.input.has_pipes => Ok(None),
+            Receiving::Own if !self.held.input.has_pipes && self.held.input.kept.is_empty() => {
+                Ok(None)
+            }
             _ => self.receive_later(call, file, real),
         }
     }
@@ -655,14 +669,18 @@ impl Tx {
             Receiving::Unknown => self.find_source(number, real)?,
             Receiving::Pipe(before) => self.find_pipe(before, real)?,
             Receiving::Device => self.find_terminal(number, real)?,
-            Receiving::Own => match self.held.input.known.get(&kernel::look_fd(real)?.id) {
-                Some(&known) => Receiving::From(known),
+            Receiving::Own => match self.known_source(kernel::look_fd(real)?.id, number) {
+                Some(known) => known,
                 None => return Ok(None),
             },
             known => known,
         };
         self.fds.get_mut(file).receiving = found;
         let Receiving::From(at) = found else { return Ok(None) };
+        if let Some(source) = self.held.input.sources.get_mut(at).filter(|s| s.pipe.is_none()) {
+            // The number that it was looked at by may be closed by now.
+            source.real = real;
+        }
         let source = self.held.input.sources.get(at);
         match source {
             Some(source) if source.kept.is_some() || !source.takes_at_once() => {
@@ -1239,13 +1257,13 @@ impl Tx {
         Ok(true)
     }
 
-    /// Descriptors that came with a message get their numbers, which an abort closes. Whether there are any.
+    /// Descriptors that came with a message get their numbers, which an abort closes. Whether anything came with it.
     pub(super) fn name_descriptors(&mut self, header: &Header) -> Sys<bool> {
         let places = descriptors_in(header)?;
         for place in &places {
             place.write(self.fds.plain(place.read()?)?)?;
         }
-        Ok(!places.is_empty())
+        Ok(!places.is_empty() || !header.control().is_empty())
     }
 
     fn receive_several(&mut self, call: &Call, at: usize) -> Sys<Option<u64>> {
@@ -1480,6 +1498,7 @@ impl Tx {
     /// Somebody has: a conflict.
     pub fn check_received(&mut self) -> Result<(), Failure> {
         self.claim_pipes()?;
+        self.held.input.sources.iter_mut().for_each(Source::find_again);
         let looked = self.held.input.sources.iter().filter(|source| source.has_looked());
         match looked.into_iter().find(|source| source.is_lost()) {
             None => Ok(()),
@@ -1505,10 +1524,14 @@ impl Tx {
 
     /// `ioctl(FIONREAD)`. `None`: the kernel can say that.
     pub fn bytes_to_receive(&mut self, number: i32) -> Option<u64> {
-        let left = self.left_for(number) as u64;
-        if left > 0 {
-            let more = self.real(number).and_then(kernel::arrived).unwrap_or(0);
-            return Some(left + more);
+        if let Some(left) = self.left_for(number) {
+            // A terminal tells of one line.
+            let real = self.real(number);
+            let more = real.and_then(|real| match kernel::is_terminal(real) {
+                true => Ok(0),
+                false => kernel::arrived(real),
+            });
+            return Some(left as u64 + more.unwrap_or(0));
         }
         if !self.held.input.any() {
             return None;

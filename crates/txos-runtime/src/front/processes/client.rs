@@ -103,6 +103,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
     let session = thread.session.as_mut().ok_or("there is no transaction")?;
     signals::let_all_in();
     (session.masks.live, session.masks.at_once) = (0, signals::SENT);
+    session.masks.waits_here = false;
     here().goes_by(&session.masks);
     let tx = session.tx.take();
     if let Some(command) = session.command.take() {
@@ -500,7 +501,8 @@ fn go_on_as_member(thread: &mut Thread) {
     session.forget();
     signals::let_all_in();
     let at_once = signals::SENT;
-    let masks = Masks { before: programs, programs, live: 0, at_once, fresh: false };
+    let masks =
+        Masks { before: programs, programs, live: 0, at_once, fresh: false, waits_here: false };
     here().goes_by(&masks);
     here().abort_if.set(std::ptr::null());
     thread.session = Some(Session::of_member(masks, flags));
@@ -719,7 +721,8 @@ fn enter(tls: &Tls, thread: &mut Thread, socket: i32, before: signals::Set) -> R
     })?;
     signals::let_all_in();
     let at_once = signals::SENT;
-    let masks = Masks { before, programs: before, live: 0, at_once, fresh: false };
+    let masks =
+        Masks { before, programs: before, live: 0, at_once, fresh: false, waits_here: false };
     signals::set_mask(masks.real() | masks.at_once);
     member_session(tls, thread, link, masks, answer.answer as u32, None);
     thread::to_program(tls);

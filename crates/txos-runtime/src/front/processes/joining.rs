@@ -244,7 +244,14 @@ pub fn join(
     in_process::find_library();
     let entered = enter(tls, door);
     let (link, joined, flags) = entered.inspect_err(|_| JOINED.store(false, Ordering::Release))?;
-    let masks = Masks { before, programs: before, live: 0, at_once: signals::SENT, fresh: false };
+    let masks = Masks {
+        before,
+        programs: before,
+        live: 0,
+        at_once: signals::SENT,
+        fresh: false,
+        waits_here: false,
+    };
     signals::let_all_in();
     signals::set_mask(masks.real() | masks.at_once);
     crate::reach::forget();

@@ -232,8 +232,10 @@ impl Tx {
             if asked & libc::EPOLLOUT != 0 && asked & told == 0 && self.is_writable(number) {
                 events |= libc::EPOLLOUT;
             }
-            // Of what is left, nothing has told this attempt.
-            if asked & libc::EPOLLIN != 0 && self.left_for(number) > 0 {
+            // Of what is left, nothing has told this attempt. (One that tells once has told an earlier one, and asks for nothing now.)
+            const ASKS: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLPRI | libc::EPOLLRDHUP;
+            let has_told = asked & libc::EPOLLONESHOT != 0 && asked & ASKS == 0;
+            if (asked & libc::EPOLLIN != 0 || has_told) && self.left_for(number).is_some() {
                 events |= libc::EPOLLIN;
             }
             if events != 0 {

@@ -32,7 +32,15 @@ fn said(done: &Done, words: &str) -> usize {
 
 #[test]
 fn the_next_attempt_reads_more_than_there_is_room_for() {
-    for scenario in ["all_again", "in_the_middle", "moved"] {
+    for scenario in [
+        "all_again",
+        "in_the_middle",
+        "moved",
+        "by_a_number_that_is_closed",
+        "by_two_open_files",
+        "the_rest_as_well",
+        "told_once",
+    ] {
         let done = ran(scenario, Some("pipes"));
         assert_eq!(done.stderr, "", "{scenario}");
     }
@@ -64,6 +72,8 @@ fn what_was_typed_is_read_again() {
         (1, 1),
         "{done:?}"
     );
+    let done = ran("line_by_line", Some("all"));
+    assert_eq!(done.stderr, "");
     let done = ran("prompted", Some("all"));
     assert_eq!(done.stderr, "question? question? ");
     let done = ran("prompted_late", Some("all"));

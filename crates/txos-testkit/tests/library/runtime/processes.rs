@@ -384,6 +384,23 @@ fn handlers_run_while_a_command_of_one_process_computes() {
     pair.clean();
 }
 
+/// What handlers do (install others, fork, raise signals) leaves the mask of what they have interrupted as it was (`c/at_once.c`).
+#[test]
+fn handlers_leave_the_mask_as_it_was() {
+    let pair = Pair::new(":");
+    let program = program("at_once", Linked::Natively);
+    let program = program.to_str().unwrap();
+    for (scenario, code) in
+        [("alarm", 3), ("other", 0), ("forks", 0), ("raises", 0), ("taken", 128 + 14)]
+    {
+        let native = Invocation::new(program).arg(scenario).run();
+        assert_eq!(native.code(), code, "{native:?}");
+        let ours = pair.transaction(&[program, scenario]).run();
+        assert_eq!((ours.code(), ours.text()), (code, native.text()), "{scenario}: {ours:?}");
+    }
+    pair.clean();
+}
+
 /// When the first process has ended, neither its threads nor its handlers do anything, though others still run.
 #[test]
 fn what_has_ended_does_nothing_more() {

@@ -312,6 +312,108 @@ static void typed_by_calls(void) {
     CHECK(sys_xend() == 0 && attempts == 3);
 }
 
+/* Each attempt reads line by line, and finds the end where it was. */
+static void line_by_line(void) {
+    int master = terminal();
+    char line[100];
+    volatile int attempts = 0;
+    CHECK(write(master, "first\nsecond\n\004third\n", 20) == 20);
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    CHECK(read(0, line, sizeof line) == 6 && memcmp(line, "first\n", 6) == 0);
+    CHECK(read(0, line, sizeof line) == 7 && memcmp(line, "second\n", 7) == 0);
+    CHECK(read(0, line, sizeof line) == 0);
+    CHECK(read(0, line, sizeof line) == 6 && memcmp(line, "third\n", 6) == 0);
+    if (attempts++ < 2)
+        ioctl(-1, LOSE);
+    CHECK(sys_xend() == 0 && attempts == 3);
+}
+
+/* The socket is read by a number that is closed then: what was looked at by that is taken by the commit, and given back by an abort. */
+static void by_a_number_that_is_closed(void) {
+    for (int aborts = 0; aborts < 2; aborts++) {
+        int s[2], other[2];
+        char text[100];
+        make(s, 0), make(other, 0);
+        CHECK(write(s[1], "header body", 11) == 11 && write(other[1], "another", 7) == 7);
+        CHECK(sys_xbegin(0) == 0);
+        int number = dup(s[0]);
+        CHECK(read(number, text, 7) == 7 && memcmp(text, "header ", 7) == 0);
+        CHECK(close(number) == 0 && dup(other[0]) == number);
+        if (aborts) {
+            CHECK(read(s[0], text, 2) == 2 && memcmp(text, "bo", 2) == 0);
+            sys_xabort(1);
+        } else {
+            CHECK(sys_xend() == 0);
+        }
+        ssize_t n = recv(s[0], text, sizeof text, MSG_DONTWAIT);
+        CHECK(aborts ? n == 11 && memcmp(text, "header body", 11) == 0 : n == 4 && memcmp(text, "body", 4) == 0);
+        CHECK(recv(other[0], text, sizeof text, MSG_DONTWAIT) == 7);
+    }
+}
+
+/* A pipe is read by another open file of it, in both attempts. */
+static void by_two_open_files(void) {
+    int p[2];
+    make(p, 2);
+    pid_t child = writer(p, SIZE);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", p[0]);
+    static unsigned char buffer[SIZE];
+    volatile int attempts = 0;
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    int other = open(path, O_RDONLY);
+    CHECK(other >= 0);
+    size_t got = 0;
+    for (int turn = 0; got < SIZE; turn++)
+        got += take(turn % 2 ? other : p[0], 0, buffer + got, SIZE - got);
+    for (size_t i = 0; i < SIZE; i++)
+        CHECK(buffer[i] == byte_at(i));
+    if (attempts++ == 0)
+        ioctl(-1, LOSE);
+    CHECK(sys_xend() == 0 && attempts == 2);
+    ends_well(child);
+}
+
+/* Calls that wait for all, where a part is kept and the rest has not come yet. */
+static void the_rest_as_well(void) {
+    int s[2];
+    make(s, 1);
+    pid_t child = writer(s, SIZE);
+    static unsigned char buffer[SIZE];
+    struct iovec parts[2] = {{buffer, 700000}, {buffer + 700000, SIZE - 700000}};
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = 2};
+    volatile int attempts = 0;
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    if (attempts++ == 0) {
+        for (size_t got = 0; got < SIZE / 2;)
+            got += take(s[0], 0, buffer, SIZE / 2 - got);
+        ioctl(-1, LOSE);
+    }
+    CHECK(recvmsg(s[0], &header, MSG_WAITALL) == SIZE);
+    for (size_t i = 0; i < SIZE; i++)
+        CHECK(buffer[i] == byte_at(i));
+    CHECK(sys_xend() == 0 && attempts == 2);
+    ends_well(child);
+}
+
+/* An epoll descriptor that told of it once tells of what is kept. */
+static void told_once(void) {
+    int s[2];
+    make(s, 1);
+    pid_t child = writer(s, SIZE);
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = 7};
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, s[0], &event) == 0);
+    volatile int attempts = 0;
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    CHECK(epoll_wait(epoll, &event, 1, 20000) == 1 && event.data.u64 == 7);
+    CHECK(take_all(s[0], 0) == SIZE);
+    if (attempts++ == 0)
+        ioctl(-1, LOSE);
+    CHECK(sys_xend() == 0 && attempts == 2);
+    ends_well(child);
+}
+
 /* After a prompt that is seen, what is typed is the answer to it: another attempt prompts again. */
 static void prompted(void) {
     int master = terminal();
@@ -377,7 +479,8 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     {"all_again", all_again}, {"in_the_middle", in_the_middle}, {"less", less}, {"for_good", for_good}, {"moved", moved},
-    {"conversation", conversation}, {"typed", typed}, {"typed_by_calls", typed_by_calls}, {"prompted", prompted}, {"prompted_late", prompted_late},
+    {"conversation", conversation}, {"typed", typed}, {"line_by_line", line_by_line}, {"by_a_number_that_is_closed", by_a_number_that_is_closed},
+    {"by_two_open_files", by_two_open_files}, {"the_rest_as_well", the_rest_as_well}, {"told_once", told_once}, {"typed_by_calls", typed_by_calls}, {"prompted", prompted}, {"prompted_late", prompted_late},
     {"filtered", filtered}, {"filtered_for_good", filtered_for_good},
 };
 
