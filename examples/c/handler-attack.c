@@ -1,7 +1,7 @@
 /* Two attacks on handlers of signals, and what a transaction in the handler makes of them.
  *
  *     cc -o handler-attack handler-attack.c $(txos config --cflags --libs)
- *     ./handler-attack double-free|privilege plain|wrapped TRIES
+ *     ./handler-attack double-free|privilege plain|wrapped TRIES [MS]
  *
  * The victim gets a signal, and another one while its handler still runs: what the handler of the second finds is
  * half done. Both are after M. Zalewski, "Delivering signals for fun and profit" (2001).
@@ -9,8 +9,9 @@
  * double-free: one handler for two signals frees a block, and only then forgets it; sendmail was like that.
  * privilege (as root): one handler is root for a moment, the other writes for the user; screen was like that.
  *
- * "wrapped" has the body of each handler in a transaction, in which signals wait. Says in how many tries the attacker
- * has won, and how many signals the victim has handled a second. */
+ * "wrapped" has the body of each handler in a transaction, in which signals wait. Between its steps a handler waits for MS
+ * milliseconds (10), or for the next signal. Says in how many tries the attacker has won, and how many signals the victim has
+ * handled a second. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ enum { USER = 1000 };
 
 static volatile struct { int ready, handled, won; } *seen; /* by victim and attacker */
 static volatile int frees, *volatile block;
-static int wrapped;
+static int wrapped, wait_us = 10000;
 
 static void begin(void)
 {
@@ -51,7 +52,7 @@ static void note(void)
 
     if (log == -1 || write(log, "a signal\n", 9) != 9 || close(log) == -1)
         _exit(5);
-    usleep(10000); /* as if a name were looked up */
+    usleep(wait_us); /* as if a name were looked up */
 }
 
 static void free_block(int signal)
@@ -61,7 +62,8 @@ static void free_block(int signal)
     if (block) {
         if ((*block)++)
             seen->won = seen->ready; /* it is free already */
-        note();
+        else
+            note();
         block = NULL;
     }
     end();
@@ -139,9 +141,11 @@ static double now(void)
 
 int main(int argc, char **argv)
 {
-    int tries = argc == 4 ? atoi(argv[3]) : 0, won = 0;
+    int tries = argc == 4 || argc == 5 ? atoi(argv[3]) : 0, won = 0;
 
-    if (tries < 1)
+    if (argc == 5)
+        wait_us = 1000 * atoi(argv[4]);
+    if (tries < 1 || wait_us < 1000 || wait_us > 900000)
         return 2;
     wrapped = !strcmp(argv[2], "wrapped");
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -156,7 +160,7 @@ int main(int argc, char **argv)
         unlink("log");
         kill(process, SIGHUP);
         /* The handler is half way when there is its log; of a transaction nothing is to be seen, so it is guessed. */
-        for (double sent = now(); stat("log", &log) == -1 && now() - sent < (wrapped ? .001 : .1);)
+        for (double sent = now(); stat("log", &log) == -1 && now() - sent < (wrapped ? .001 : 1);)
             usleep(10);
         kill(process, SIGTERM);
         while (seen->handled < 2 && seen->ready == i && runs(process))

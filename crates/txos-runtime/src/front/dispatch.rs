@@ -9,7 +9,7 @@ use super::session::{self, Next, Session};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{api, members, naps, outside, process, restored, signals};
+use super::{api, linker, members, naps, outside, process, restored, signals};
 use super::{loader, processes};
 use crate::call::Call;
 use crate::raw::syscall;
@@ -20,6 +20,9 @@ const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
 
 /// For tests, in debug builds: an `ioctl` that makes the transaction lose a conflict.
 const LOSE: u64 = 0x7458_054c;
+
+/// The same, as if somebody else had won it meanwhile: the transaction finds that by a later call.
+const LOSE_LATER: u64 = LOSE + 1;
 
 fn lost() -> Failure {
     Failure {
@@ -66,6 +69,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     }
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);
+    }
+    if let Some(next) = linker::call(thread, call, context.as_deref()) {
+        return next;
     }
     if let Some(next) = before_any(thread, class, number) {
         return next;
@@ -141,8 +147,15 @@ pub fn by_class(
     context: Option<&mut Context>,
 ) -> Next {
     let (number, args) = (call.number(), *call.words());
-    if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
-        return fail(thread, lost());
+    if cfg!(debug_assertions) && number == libc::SYS_ioctl {
+        if args[1] == LOSE {
+            return fail(thread, lost());
+        }
+        let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
+        if let Some(tx) = tx.filter(|_| args[1] == LOSE_LATER) {
+            tx.doom(lost());
+            return Next::Answer(0);
+        }
     }
     let native = || Next::Answer(call.make());
     match (class, context) {

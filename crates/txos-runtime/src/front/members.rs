@@ -721,6 +721,7 @@ impl Session {
             process: None,
             keeper: None,
             enlisted: Enlisted::default(),
+            loading: None,
         }
     }
 }

@@ -765,6 +765,7 @@ impl Session {
             process: None,
             keeper: None,
             enlisted: Enlisted::default(),
+            loading: None,
             checkpoint: None,
             gives_up: false,
         }

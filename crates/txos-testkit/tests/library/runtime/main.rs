@@ -19,6 +19,7 @@ mod foreign;
 mod hostile;
 mod identities;
 mod images;
+mod itself;
 mod joint;
 mod kept;
 mod layers;
