@@ -1,7 +1,7 @@
 //! What the C library does for itself in the middle of a transaction: it takes and gives memory, loads libraries, looks up
 //! accounts and converters, and logs. See `c/itself.c` for what each scenario does.
 
-use txos_testkit::{Done, Invocation, Lab, binary, system};
+use txos_testkit::{Done, Invocation, Lab, binary, require, skip, system};
 
 use crate::place::{start, strays};
 use crate::program::{Linked, program};
@@ -83,6 +83,29 @@ fn a_library_of_the_transactions_own_is_loaded() {
 #[test]
 fn accounts_converters_and_locales_are_found() {
     ran_silently("system", &WITHOUT_LOCKS);
+}
+
+#[test]
+fn exceptions_are_caught() {
+    require!(skip::has("c++"), "there is no C++ compiler");
+    let lab = Lab::in_memory();
+    let _ = lab.native(
+        "mkdir lib
+         echo 'extern \"C\" int thrown(int n) { try { throw n; } catch (int caught) { return caught; } }' > throw.cc
+         c++ -shared -fPIC throw.cc -o lib/libthrow.so; rm throw.cc",
+    );
+    for end in ENDS {
+        let _ = ran(&lab, &["exceptions", end]);
+    }
+    lab.expect_clean();
+}
+
+/// A log to which others append is one of the things to write to past a transaction.
+#[test]
+fn others_who_append_to_a_log_are_a_conflict() {
+    let lab = Lab::in_memory();
+    let _ = ran(&lab, &["appended", "committed"]);
+    lab.expect_clean();
 }
 
 /// In a mount namespace of its own, once a script has made it what the scenario needs.

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <iconv.h>
 #include <locale.h>
@@ -332,6 +333,7 @@ static void cached(void) {
 static void looks_up(void) {
     char in[] = "\xe4", out[8], *from = in, *to = out;
     size_t left = 1, room = sizeof out;
+    void *frames[8];
     struct passwd *root = getpwnam("root");
     CHECK(root != NULL && root->pw_uid == 0);
     CHECK(setlocale(LC_ALL, "C.UTF-8") != NULL || setlocale(LC_ALL, "C.utf8") != NULL);
@@ -339,6 +341,8 @@ static void looks_up(void) {
     CHECK(made != (iconv_t)-1);
     CHECK(iconv(made, &from, &left, &to, &room) == 0 && room == 6 && out[0] == '\xe4');
     CHECK(iconv_close(made) == 0);
+    /* It loads the library that unwinds. */
+    CHECK(backtrace(frames, 8) > 1);
 }
 
 static void system_(void) {
@@ -409,12 +413,54 @@ static void logs(void) {
     CHECK(logged() == 1);
 }
 
+static void appends(const char *word) {
+    int fd = open("log", O_WRONLY | O_APPEND);
+    CHECK(fd >= 0 && write(fd, word, strlen(word)) == (ssize_t)strlen(word) && close(fd) == 0);
+}
+
+/* A log to which somebody else appends meanwhile: a conflict, unless the line is no part of the transaction. */
+static void appended(void) {
+    log_file = open("log", O_WRONLY | O_CREAT | O_APPEND, 0600);
+    CHECK(log_file >= 0);
+    for (int paused = 0; paused < 2; paused++) {
+        CHECK(sys_xbegin(0) == 0);
+        put("changed", "x", O_CREAT);
+        long id = paused ? sys_xpause() : 0;
+        CHECK(write(log_file, "line\n", 5) == 5);
+        if (!paused)
+            id = sys_xpause();
+        CHECK(id > 0);
+        appends("other\n");
+        CHECK(sys_xresume(id) == 0);
+        int ended = sys_xend();
+        CHECK(paused ? ended == 0 : ended == -1 && errno == ECANCELED);
+        CHECK(is_there("changed") == paused && holds("log", paused ? "other\nline\nother\n" : "other\n"));
+    }
+    CHECK(unlink("changed") == 0 && unlink("log") == 0);
+}
+
+/* ---- exceptions ---- */
+
+/* A library in C++ throws for the first time. */
+static void throws(void) {
+    void *thrower = dlopen("lib/libthrow.so", RTLD_LAZY);
+    CHECK(thrower != NULL);
+    int (*thrown)(int) = (int (*)(int))dlsym(thrower, "thrown");
+    CHECK(thrown != NULL && thrown(7) == 7);
+}
+
+static void exceptions(void) {
+    goes_on(in_transaction(throws));
+    throws();
+    goes_on(in_transaction(throws));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } all[] = {{"allocator", allocator}, {"arena", arena}, {"loader", loader}, {"unloader", unloader},
-               {"own", own}, {"beside", beside}, {"cached", cached}, {"system", system_}, {"logs", logs}};
+               {"own", own}, {"beside", beside}, {"cached", cached}, {"system", system_}, {"logs", logs}, {"appended", appended}, {"exceptions", exceptions}};
     if (argc < 3)
         return 99;
     how = argv[2];
