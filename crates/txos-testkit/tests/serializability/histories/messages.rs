@@ -52,6 +52,7 @@ fn expect(done: Done, commits: u64) -> Done {
     let done = done.expect(0).says_not("violation");
     assert!(number(&done, "commits") >= commits, "{done:?}");
     assert!(number(&done, "aborted") > 0 && number(&done, "messages") > commits, "{done:?}");
+    assert!(number(&done, "as another group") > 0, "{done:?}");
     done
 }
 

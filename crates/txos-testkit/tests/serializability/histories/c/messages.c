@@ -12,6 +12,7 @@
  *   twice, but for what a process that was killed right after its commit had not taken yet.
  * - A signal comes after the first message of its transaction, once, and never without it.
  * - Signals to the processes themselves are handled outside of transactions, each once.
+ * - Some transactions take another group for their work. What they make is of that group, and no thread has it outside of them.
  *
  * Ends with 0 if all of that held, with 1 if not, and says which.
  */
@@ -28,6 +29,7 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -38,6 +40,7 @@ enum {
     CELLS = 3,
     MOST = 1 << 15,
     MESSAGES_MAX = 3,
+    GROUP = 64997, /* nobody's */
     AHEAD = 24, /* so many messages are underway to a thread, at most */
 };
 
@@ -70,7 +73,7 @@ static pid_t outside;
 /* Memory that nothing puts back. */
 static struct {
     volatile int stop;
-    volatile uint64_t taken[LINES], commits[LINES], aborts[LINES], again[LINES], attempts[LINES], restarts[LINES];
+    volatile uint64_t taken[LINES], commits[LINES], aborts[LINES], again[LINES], attempts[LINES], restarts[LINES], grouped[LINES];
     volatile int killed[WORKERS], ready[WORKERS], handled[WORKERS], inside[WORKERS];
 } *shared;
 
@@ -103,12 +106,29 @@ static void path_of(char *path, const char *what, int n) {
     sprintf(path, "%s-%d", what, n);
 }
 
+/* The thread's own, past the C library, which would change those of all threads. */
+static gid_t group(void) {
+    return (gid_t)syscall(SYS_getegid);
+}
+
+static int take_group(gid_t group) {
+    return syscall(SYS_setresgid, -1, group, -1) == 0;
+}
+
 /* In place, or a new file instead of the old one. */
 static int put(struct line *line, const char *path, int instead, const void *bytes, size_t size) {
     char other[64];
     sprintf(other, "temporary-%d", line->number);
     int fd = instead ? open(other, O_WRONLY | O_CREAT | O_EXCL, 0600) : open(path, O_WRONLY);
     TRY(fd >= 0);
+    if (instead) {
+        struct stat made;
+        TRY(fstat(fd, &made) == 0);
+        if (made.st_gid != group()) {
+            fprintf(stderr, "line %d: a file of group %u was made by group %u\n", line->number, made.st_gid, group());
+            _exit(1);
+        }
+    }
     TRY(pwrite(fd, bytes, size, 0) == (ssize_t)size);
     TRY(close(fd) == 0);
     TRY(!instead || rename(other, path) == 0);
@@ -136,6 +156,10 @@ static int say(struct line *line, const struct message *message) {
     return 1;
 }
 
+static int in_group(uint64_t dice) {
+    return (dice >> 44 & 7) == 0;
+}
+
 /* Within the transaction. 1: all is done; 0: it has lost. */
 static int work(struct line *line, uint64_t dice) {
     char own[32], cell[32];
@@ -145,6 +169,7 @@ static int work(struct line *line, uint64_t dice) {
     path_of(own, "line", line->number);
     path_of(cell, "cell", c);
     TRY(get(line, own, &record, sizeof record));
+    TRY(!in_group(dice) || take_group(GROUP));
     for (int i = 0; i < takes; i++) {
         ssize_t n = recv(line->in[0], &number, sizeof number, MSG_DONTWAIT);
         if (n == -1 && errno == EAGAIN)
@@ -183,6 +208,16 @@ static int work(struct line *line, uint64_t dice) {
     return put(line, own, dice / (1 << 20) % 4 == 0, &record, sizeof record);
 }
 
+/* At the begin and at the end. */
+static void is_no_group(int number) {
+    int error = errno;
+    if (group() != 0) {
+        fprintf(stderr, "line %d: a thread has group %u outside of its transaction\n", number, group());
+        _exit(1);
+    }
+    errno = error;
+}
+
 static void attempt(struct line *line, int alone) {
     static const int flags_of[] = {0, 0, TX_RESTART, TX_RESTART, TX_NONBLOCK, TX_RESTART | TX_NONBLOCK, TX_DURABLE, TX_RESTART};
     int number = line->number;
@@ -193,21 +228,28 @@ static void attempt(struct line *line, int alone) {
     shared->attempts[number] = 0;
     int begun = sys_xbegin(flags);
     if (begun == -1 && errno == ECANCELED && flags & TX_CHECKPOINT) {
+        is_no_group(number);
         shared->aborts[number]++;
         return;
     }
     CHECK(begun >= 0);
     if (shared->attempts[number]++)
         shared->restarts[number]++;
+    is_no_group(number);
     int done = work(line, dice);
     if (done && fate == 0) {
         shared->aborts[number]++;
         sys_xabort(1);
+        is_no_group(number);
         return;
     }
     if (done && fate <= 3 && shared->attempts[number] == 1)
         ioctl(-1, LOSE);
-    if (sys_xend() == 0) {
+    if (done && in_group(dice) && take_group(0))
+        shared->grouped[number]++;
+    int ended = sys_xend();
+    is_no_group(number);
+    if (ended == 0) {
         shared->commits[number]++;
         struct record record;
         /* What was taken by now; another one's commits in between only add to it. */
@@ -626,9 +668,10 @@ int main(int argc, char **argv) {
     HOLDS(told_of + gaps >= counted && (killed || told_of == counted), "messages tell of %llu transactions of %llu", (ull)told_of,
           (ull)counted);
     printf("%llu commits (%llu aborted, %llu begun again), %llu messages and %llu signals out, %llu in (%llu again), %d killed: "
-           "missing after it messages in %llu places, %llu signals; %d violations\n",
+           "missing after it messages in %llu places, %llu signals; %llu as another group; %d violations\n",
            (ull)transactions, (ull)total(shared->aborts), (ull)total(shared->restarts), (ull)messages, (ull)signals_,
            (ull)(records[0].taken + records[1].taken + records[2].taken + records[3].taken + records[4].taken),
-           (ull)total(shared->again), killed, (ull)gaps, (ull)missing_signals, violations);
+           (ull)total(shared->again), killed, (ull)gaps, (ull)missing_signals, (ull)total(shared->grouped),
+           violations);
     return violations != 0;
 }
