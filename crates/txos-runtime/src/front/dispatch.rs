@@ -655,6 +655,15 @@ fn is_for_itself(call: &Call) -> bool {
 /// The transaction can't commit any more.
 pub fn fail(thread: &mut Thread, why: Failure) -> Next {
     let conflict = why.is_worth_another_try();
+    if conflict
+        && let Some(session) = thread.session.as_mut()
+        && linker::is_in_the_way(session)
+        && let Some(tx) = session.tx.as_mut()
+    {
+        // By a later call.
+        tx.doom(why);
+        return CANCELED;
+    }
     session::abort_in(thread, why);
     let Some(session) = thread.session.as_mut() else { return CANCELED };
     if let Some(command) = &session.command {

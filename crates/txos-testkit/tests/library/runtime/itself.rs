@@ -73,6 +73,12 @@ fn the_allocator_stays_in_order() {
 fn a_library_is_loaded_or_cleanly_not() {
     ran_silently("loader", &ENDS);
     ran_silently("unloader", &ENDS);
+    ran_silently(
+        "elsewhere",
+        &["committed", "aborted", "again", "again-midway", "kept", "kept-again"],
+    );
+    ran_silently("lost", &["alone", "threads"]);
+    ran_silently("member", &["aborted"]);
 }
 
 #[test]

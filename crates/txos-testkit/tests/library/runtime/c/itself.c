@@ -232,7 +232,7 @@ static void loader(void) {
     /* Loaded as ever, or cleanly not: by memory that was put back. */
     CHECK(is_loaded() == (committed || !strstr(how, "kept")));
     /* What the constructor does is part of the transaction; of the one, that is, by which it was run. */
-    CHECK(is_there("constructed") == (committed && (!is("again") || strstr(how, "kept"))));
+    CHECK(is_there("constructed") == (committed && (!strstr(how, "again") || strstr(how, "kept"))));
     if (!is_loaded())
         loads();
     else
@@ -281,6 +281,47 @@ static void loads_own(void) {
 
 static void own(void) {
     goes_on(in_transaction(loads_own));
+}
+
+/* What is read as part of the transaction: it loads the library, or learns of the conflict only when the linker is done. */
+static void loads_elsewhere(void) {
+    CHECK(chdir("lib") == 0);
+    if (is("again-midway") && outside->attempts == 1)
+        CHECK(LOSE_LATER == 0);
+    void *one = dlopen("./libone.so", RTLD_LAZY);
+    CHECK((one == NULL) == (is("again-midway") && outside->attempts == 1));
+    if (one)
+        CHECK(answer_of(one) == 1 && dlclose(one) == 0 && unlink("constructed") == 0);
+    CHECK(chdir("..") == 0);
+}
+
+static void elsewhere(void) {
+    int committed = in_transaction(loads_elsewhere);
+    another_thread_loads();
+    CHECK(is_there("constructed") && unlink("constructed") == 0);
+    goes_on(committed);
+}
+
+/* In a transaction that has lost. */
+static void lost(void) {
+    CHECK(sys_xbegin(is("threads") ? TX_THREADS : 0) == 0);
+    put("changed", "x", O_CREAT);
+    CHECK(ioctl(-1, LOSE) == -1 && errno == ECANCELED);
+    loads_and_unloads();
+    CHECK(sys_xend() == -1 && errno == ECANCELED && !is_there("constructed"));
+    goes_on(0);
+    another_thread_loads();
+    CHECK(is_there("constructed") && unlink("constructed") == 0);
+}
+
+/* By a thread that the transaction has made, which is in it. */
+static void by_a_member(void) {
+    CHECK(sys_xbegin(TX_THREADS) == 0);
+    another_thread_loads();
+    CHECK(is_there("constructed"));
+    sys_xabort(1);
+    CHECK(!is_there("constructed"));
+    goes_on(0);
 }
 
 /* Somebody outside changes what the loader has read meanwhile, by the command that is the third argument. */
@@ -460,7 +501,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } all[] = {{"allocator", allocator}, {"arena", arena}, {"loader", loader}, {"unloader", unloader},
-               {"own", own}, {"beside", beside}, {"cached", cached}, {"system", system_}, {"logs", logs}, {"appended", appended}, {"exceptions", exceptions}};
+               {"own", own}, {"elsewhere", elsewhere}, {"lost", lost}, {"member", by_a_member}, {"beside", beside}, {"cached", cached}, {"system", system_}, {"logs", logs}, {"appended", appended}, {"exceptions", exceptions}};
     if (argc < 3)
         return 99;
     how = argv[2];
