@@ -374,6 +374,11 @@ impl<'r> TxHandle<'r> {
         Ok(owner.compare_exchange(before, now, AcqRel, Acquire).is_ok())
     }
 
+    /// The transaction goes on in another thread of this process, whose scheduling priority counts from now on.
+    pub fn goes_on_in(&self, thread: u32) {
+        self.own().thread.store(thread, Relaxed);
+    }
+
     /// Its name.
     #[must_use]
     pub fn id(&self) -> Option<TxId> {

@@ -1128,7 +1128,7 @@ fn resume_in(tls: &Tls, id: i64, before: signals::Set) -> Result<(), i32> {
     thread.regs = paused.regs;
     crate::reach::forget();
     tls.goes_by(&paused.session.masks);
-    if let Some(tx) = paused.session.tx.as_ref() {
+    if let Some(tx) = paused.session.tx.as_mut() {
         tx.takes_part();
     }
     tls.abort_if.set(paused.session.abort_if);

@@ -64,7 +64,7 @@ impl Tx {
             again: self.how.again,
             sequence: self.how.sequence,
             reset_sequence: self.how.flags & flags::ORDER_RESET != 0,
-            thread: 0,
+            thread: self.locks.thread,
             soft: false,
         };
         self.begin_ways(Some(realm));
@@ -98,8 +98,10 @@ impl Tx {
     }
 
     /// The calling thread goes on with it.
-    pub fn takes_part(&self) {
+    pub fn takes_part(&mut self) {
+        self.locks.thread = kernel::own_thread().cast_unsigned();
         if let Some(handle) = self.locks.handle.as_ref() {
+            handle.goes_on_in(self.locks.thread);
             takes_part(handle, self.how.flags & flags::MANAGED != 0);
         }
     }

@@ -340,6 +340,9 @@ impl Tx {
             doom: None,
         });
         tx.held.input.kept = std::mem::take(&mut tx.how.kept);
+        if is_programs {
+            tx.locks.thread = kernel::own_thread().cast_unsigned();
+        }
         if tx.how.succession.as_ref().is_some_and(|one| one.comes_after()) {
             // What a producer holds is waited for from the first call on.
             tx.start.first = single_call::First::Over;

@@ -28,6 +28,8 @@ pub struct Locks {
     pub again: Option<RetryHistory>,
     /// There is no realm.
     pub alone: bool,
+    /// The thread whose transaction it is, whichever makes the call; 0: a command, whose priority is its process's.
+    pub thread: u32,
     /// Locks to write that it has had ([`super::retaken`]).
     pub taken: Vec<(usize, super::retaken::Lock)>,
     /// A file with a record lock that is mapped since before ([`super::mapped`]).
@@ -44,6 +46,7 @@ impl Default for Locks {
             handle: None,
             again: None,
             alone: false,
+            thread: 0,
             taken: Vec::new(),
             mapped: None,
             calls: 0,

@@ -77,6 +77,11 @@ fn who_creates_a_lock_file_is_not_kept_by_those_who_wait_for_it() {
 }
 
 #[test]
+fn the_priority_of_a_thread_is_its_own_and_not_its_processs() {
+    let _ = scene("threads");
+}
+
+#[test]
 fn a_lock_file_that_an_outsider_creates_is_seen() {
     let _ = scene("outsider");
 }

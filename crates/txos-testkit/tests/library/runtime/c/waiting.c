@@ -16,6 +16,7 @@
  *   lockfile      one waits for a file that another transaction creates, and sleeps in between
  *   outsider      the same; no transaction creates it
  *   priorities    the same without sleeping: it defers by its priority
+ *   threads       the same for threads of one process, which have priorities of their own
  *   pipe          one waits at a pipe for another one, which wants the same file first
  *   child         one waits for a child that wants the same file
  *
@@ -742,6 +743,50 @@ static void priorities(void)
     lockfile(false, true);
 }
 
+/* --- Threads of one process ------------------------------------------------------------------- */
+
+/* A thread of low priority has f, and does not wait. It ends, and should have lost, once the other one is through. */
+static void *holds_f(void *lower)
+{
+    BEGIN(0);
+    if (lower)
+        CHECK(setpriority(PRIO_PROCESS, 0, 10) == 0, "setpriority");
+    add_one("f");
+    atomic_store(&shared->stage, 1);
+    for (double until = now() + 10; atomic_load(&shared->stage) != 2 && now() < until;)
+        ;
+    CHECK(sys_xend() == -1 && errno == ECANCELED, "the thread of lower priority has won");
+    CHECK(txos_abort_reason() == TXOS_CONFLICT, "reason %d", txos_abort_reason());
+    return NULL;
+}
+
+static void *wants_f_too(void *unused)
+{
+    while (atomic_load(&shared->stage) != 1)
+        ;
+    BEGIN(0);
+    add_one("f");
+    END();
+    atomic_store(&shared->stage, 2);
+    return unused;
+}
+
+static void threads(void)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, holds_f, &thread) == 0, "pthread_create");
+    wants_f_too(NULL);
+    pthread_join(thread, NULL);
+    CHECK(number_in("f") == 1, "f is %ld", number_in("f"));
+    /* And the other way round: it is the first thread that has the lower priority, from before. */
+    atomic_store(&shared->stage, 0);
+    CHECK(pthread_create(&thread, NULL, wants_f_too, NULL) == 0, "pthread_create");
+    CHECK(setpriority(PRIO_PROCESS, 0, 10) == 0, "setpriority");
+    holds_f(NULL);
+    pthread_join(thread, NULL);
+    CHECK(number_in("f") == 2, "f is %ld", number_in("f"));
+}
+
 /* --- A pipe, a child -------------------------------------------------------------------------- */
 
 static void reads(long unused)
@@ -807,6 +852,7 @@ static const struct {
     { "lockfile", lockfile_in_transaction },
     { "outsider", outsider },
     { "priorities", priorities },
+    { "threads", threads },
     { "pipe", pipe_scene },
     { "child", child },
 };
