@@ -746,7 +746,7 @@ static void priorities(void)
 /* --- Threads of one process ------------------------------------------------------------------- */
 
 /* A thread of low priority has f, and does not wait. It ends, and should have lost, once the other one is through. */
-static void *holds_f(void *lower)
+static void *keeps_f(void *lower)
 {
     BEGIN(0);
     if (lower)
@@ -756,7 +756,8 @@ static void *holds_f(void *lower)
     for (double until = now() + 10; atomic_load(&shared->stage) != 2 && now() < until;)
         ;
     CHECK(sys_xend() == -1 && errno == ECANCELED, "the thread of lower priority has won");
-    CHECK(txos_abort_reason() == TXOS_CONFLICT, "reason %d", txos_abort_reason());
+    struct txos_abort why = { .size = sizeof why };
+    CHECK(txos_abort_reason(&why) == 0 && why.reason == TXOS_CONFLICT, "reason %u", why.reason);
     return NULL;
 }
 
@@ -774,7 +775,7 @@ static void *wants_f_too(void *unused)
 static void threads(void)
 {
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, holds_f, &thread) == 0, "pthread_create");
+    CHECK(pthread_create(&thread, NULL, keeps_f, "lower") == 0, "pthread_create");
     wants_f_too(NULL);
     pthread_join(thread, NULL);
     CHECK(number_in("f") == 1, "f is %ld", number_in("f"));
@@ -782,7 +783,7 @@ static void threads(void)
     atomic_store(&shared->stage, 0);
     CHECK(pthread_create(&thread, NULL, wants_f_too, NULL) == 0, "pthread_create");
     CHECK(setpriority(PRIO_PROCESS, 0, 10) == 0, "setpriority");
-    holds_f(NULL);
+    keeps_f(NULL);
     pthread_join(thread, NULL);
     CHECK(number_in("f") == 2, "f is %ld", number_in("f"));
 }
