@@ -251,8 +251,13 @@ pub(crate) fn open_dir(dir: &Path) -> Result<OwnedFd> {
     let stat = sys::look("fstat", || rustix::fs::fstat(&fd))
         .at("looking at the realm's directory", dir)?;
     if !is_ours(stat.st_uid, stat.st_mode) {
+        let own = rustix::process::geteuid().as_raw();
+        let why = match stat.st_uid == own {
+            true => "others can write it".to_owned(),
+            false => format!("it belongs to user {}, and this process is user {own}", stat.st_uid),
+        };
         return Err(Error::Unsupported {
-            what: format!("{} can't hold a realm: others can write it", quoted(dir)),
+            what: format!("{} can't hold a realm: {why}", quoted(dir)),
             advice: "Correct its owner and mode (0700), or name another one with TXOS_REALM."
                 .into(),
         });
@@ -624,12 +629,20 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_write_is_refused() {
+    fn a_directory_that_others_can_write_or_own_is_refused() {
         let dir = dir("open");
         fs::create_dir(&dir).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
         let error = Segment::open(&dir).unwrap_err().to_string();
         assert!(error.contains("others can write it"), "{error}");
+        // Only root can give it away.
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        if std::os::unix::fs::chown(&dir, Some(own + 1), None).is_ok() {
+            let error = Segment::open(&dir).unwrap_err().to_string();
+            assert!(error.contains(&format!("it belongs to user {}", own + 1)), "{error}");
+            assert!(!error.contains("others can write"), "{error}");
+        }
         fs::remove_dir_all(&dir).unwrap();
     }
 
