@@ -44,8 +44,48 @@ impl Tx {
         let Some(handle) = self.locks.handle.as_mut() else { return Ok(()) };
         match handle.acquire(facet, access) {
             Ok(_) => Ok(()),
+            // Whatever it was that this one wanted.
+            Err(stop @ AbortCause::Doomed(_)) => {
+                let is_here = self.locks.handle.as_ref().is_some_and(|h| h.watch().lost_at(facet));
+                let path = if is_here { path.to_vec() } else { self.lost_path(&stop) };
+                Err(self.lose(&path, &stop))
+            }
             Err(stop) => Err(self.lose(path, &stop)),
         }
+    }
+
+    /// Where another transaction has won, as far as that can be found again; empty if it can't.
+    #[cold]
+    fn lost_path(&mut self, stop: &AbortCause) -> Vec<u8> {
+        use std::os::unix::ffi::OsStrExt;
+        /// Of a longer file its pages are not gone through.
+        const PAGES_LOOKED_AT: u64 = 4096;
+        // A winner that was killed at once has not written down what it wanted.
+        let is_known = stop.opponent().is_some_and(|winner| winner.pid != 0);
+        let Some(watch) = self.locks.handle.as_ref().map(TxHandle::watch).filter(|_| is_known)
+        else {
+            return Vec::new();
+        };
+        let stable = self.tree.nodes.iter().filter_map(|node| Some((node, node.stable.as_ref()?)));
+        for (node, stable) in stable.filter(|(node, _)| node.held != 0) {
+            let file = stable.stat.id;
+            let pages =
+                if node.held & held::EXTENT == 0 { 0 } else { stable.stat.size.div_ceil(4096) };
+            let is_it = [
+                Facet::Attributes(file),
+                Facet::Extent(file),
+                Facet::Listing(file),
+                Facet::Xattrs(file),
+            ];
+            let page = |number| watch.lost_at(&Facet::Page { file, number });
+            if is_it.iter().any(|facet| watch.lost_at(facet))
+                || pages <= PAGES_LOOKED_AT && (0..pages).any(page)
+            {
+                return stable.path.clone();
+            }
+        }
+        let found = txos_engine::commit::explain(&watch, &mut self.locks.reads);
+        found.map_or_else(Vec::new, |found| found.path.as_os_str().as_bytes().to_vec())
     }
 
     /// Takes a place in the realm, where there is one.
@@ -444,8 +484,9 @@ impl Tx {
             && let Some(handle) = self.locks.handle.as_ref()
             && handle.is_doomed()
         {
-            let opponent = handle.watch().winner();
-            let _ = self.lose(b"", &AbortCause::Doomed(opponent));
+            let stop = AbortCause::Doomed(handle.watch().winner());
+            let path = self.lost_path(&stop);
+            let _ = self.lose(&path, &stop);
         }
     }
 }

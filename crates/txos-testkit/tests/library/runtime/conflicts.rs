@@ -129,6 +129,12 @@ fn who_may_not_wait_is_aborted() {
 }
 
 #[test]
+fn what_it_has_lost_by_is_named_and_not_what_it_wanted_next() {
+    let lab = alone("named");
+    assert_eq!(lab.read("counter"), "77\n");
+}
+
+#[test]
 fn an_outsiders_change_aborts() {
     let lab = alone("doomed");
     assert_eq!(lab.read("counter"), "500\n");

@@ -17,6 +17,7 @@
  *   nonblock           two processes: one holds "counter", the other may not wait
  *   doomed             an outsider changes what was read
  *   passing            an outsider's name comes between two listings, and goes
+ *   named              another one wins, and what this has lost by is said
  *   errors             what functions answer outside of transactions
  *   strict             TX_STRICT, and a call that can't be undone
  *   pause              what is done between sys_xpause and sys_xresume is not part of it
@@ -33,6 +34,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -452,6 +454,41 @@ static void passing(void)
     joined(pid);
 }
 
+/* Another one, of higher priority, wants what this has looked at, and nothing else. */
+static void takes_counter(void)
+{
+    await(1);
+    BEGIN(0);
+    put("counter", 77);
+    end();
+    reach(2);
+}
+
+/* What it has lost by is named, not what it wanted next. */
+static void named(void)
+{
+    for (volatile int way = 0; way < 2; way++) {
+        pid_t pid = other(takes_counter);
+        /* The other one has the priority that this one had before. */
+        CHECK(setpriority(PRIO_PROCESS, 0, 5 * (way + 1)) == 0, "setpriority");
+        BEGIN(0);
+        if (way == 0)
+            CHECK(number_in("counter") >= 0, "reading");
+        else
+            put("counter", 5);
+        reach(1);
+        await(2);
+        int fd = open("result", O_WRONLY | O_CREAT, 0644);
+        CHECK(fd == -1 && errno == ECANCELED, "a call of one that has lost (%d)", way);
+        CHECK(sys_xend() == -1 && errno == ECANCELED, "sys_xend of one that has lost");
+        struct txos_abort why = { .size = sizeof why };
+        CHECK(txos_abort_reason(&why) == 0 && !strstr(why.what, "result"), "%s", why.what);
+        expect_abort(TXOS_CONFLICT, pid, "counter");
+        joined(pid);
+        CHECK(number_in("counter") == 77, "the winner's is gone");
+    }
+}
+
 static void errors(void)
 {
     struct txos_abort why = { .size = 8 };
@@ -589,6 +626,8 @@ int main(int argc, char **argv)
         passing();
     else if (strcmp(role, "doomed") == 0)
         doomed();
+    else if (strcmp(role, "named") == 0)
+        named();
     else if (strcmp(role, "errors") == 0)
         errors();
     else if (strcmp(role, "strict") == 0)
