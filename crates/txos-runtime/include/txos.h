@@ -44,7 +44,8 @@ extern "C" {
  * producer does not commit, nor does the consumer: sys_xend() gives ECANCELED, with the reason TXOS_PRODUCER; with
  * TX_RESTART it begins again, after the next run of that name, for which sys_xbegin() waits for 60 s. sys_xbegin() gives
  * ESRCH if there is none of a name, and no command of that name has committed; ECANCELED if it has just failed; EBUSY if it is
- * pending; EDEADLK if it comes after this one or is this thread's own; EINVAL with TX_ORDERED.
+ * pending; EDEADLK if it comes after this one or is this thread's own; EINVAL with TX_ORDERED and without names; EFAULT for a pointer
+ * that leads nowhere.
  *
  * TX_RETRY is for a program that begins again by a loop around sys_xbegin(), as the bindings of languages do. A transaction that
  * was not committed keeps its name, and what it comes after, for the thread's next transaction with TX_RETRY, which is a

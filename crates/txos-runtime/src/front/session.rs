@@ -1,7 +1,7 @@
 //! A thread's transaction from begin to end: masks, attempts, nesting, failures, pauses.
 #![allow(unsafe_code)] // called from assembly, and jumps back to where a transaction began
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 use std::ptr::null;
 use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, Mutex};
@@ -17,9 +17,11 @@ use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, leave_program, linger, on_own_stack, to_program};
 use super::tls::{ACTIVE, Tls, here};
 use super::{api, in_process, members};
+use crate::raw::{Errno, Sys};
 use crate::tx::held::Held;
 use crate::tx::succession::Succession;
 use crate::tx::{Committed, Failure, How, Tx, flags};
+use crate::user::UserPtr;
 
 /// A transaction of a thread.
 #[derive(Debug)]
@@ -244,8 +246,10 @@ pub unsafe extern "C" fn begin(flags: i32, second: u64, regs: *const Regs) -> i3
     let asked = flags & (flags::ORDERED | flags::ORDER_RESET) != 0;
     // Where both are asked for it is refused, and is no pointer.
     let producers = match flags & flags::AFTER != 0 && !asked && second != 0 {
-        // SAFETY: with that flag the program gives a string.
-        true => words(unsafe { CStr::from_ptr(second as *const c_char) }),
+        true => match names_at(second) {
+            Ok(names) => words(&names),
+            Err(errno) => return api::fail(errno.raw_os_error()),
+        },
         false => Vec::new(),
     };
     let plan = How { flags, sequence: asked.then_some(second), producers, ..How::default() };
@@ -257,9 +261,21 @@ pub unsafe extern "C" fn begin(flags: i32, second: u64, regs: *const Regs) -> i3
     }
 }
 
+/// The string that the second argument of `sys_xbegin` is with `TX_AFTER`.
+///
+/// # Errors
+/// EFAULT; E2BIG if it has no end for long.
+fn names_at(at: u64) -> Sys<Vec<u8>> {
+    const NAMES_MAX: usize = 1 << 20;
+    // What was there in the transaction before may be there no more.
+    crate::reach::forget();
+    // SAFETY: with that flag the program gives the address of a string.
+    unsafe { UserPtr::<u8>::new(at) }.text(NAMES_MAX, Errno::TOOBIG)
+}
+
 /// The names in a string, one a line.
-fn words(text: &CStr) -> Vec<String> {
-    let text = text.to_string_lossy();
+fn words(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
     text.split('\n').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 

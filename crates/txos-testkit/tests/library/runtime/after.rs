@@ -261,6 +261,7 @@ fn what_can_t_come_after_another_is_refused() {
     }
     refused(&["begin=ao:1!EINVAL"], "both have the second argument");
     refused(&["begin=a!EINVAL"], "names nothing");
+    refused(&["nowhere=at-once!EFAULT", "nowhere=end!EFAULT", "begin", "end"], "");
     refused(&["begin", "begin=a:x!EINVAL", "end"], "has begun already");
     refused(&["begin", "name=x!EBUSY", "end"], "");
     refused(&["name=!EINVAL"], "");

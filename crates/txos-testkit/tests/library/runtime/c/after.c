@@ -5,6 +5,7 @@
  *   name=NAME unname     txos_name, with NULL
  *   begin[=FLAGS[:NAMES]]   sys_xbegin; FLAGS: r TX_RESTART, n TX_NONBLOCK, c TX_CHECKPOINT, o TX_ORDERED, t TX_RETRY,
  *                        a TX_AFTER, which comes after NAMES, separated by '+'
+ *   nowhere=HOW          sys_xbegin with TX_AFTER and a pointer that leads nowhere, from the beginning or (end) in its middle
  *   put=FILE:TEXT        writes a file
  *   copy=FROM:TO         copies a file; if there is none, the copy holds "none"
  *   need=FILE            sys_xabort(0) if there is no such file
@@ -24,6 +25,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "raw.h"
@@ -109,6 +111,21 @@ static int sleeper(void)
     _exit(0);
 }
 
+static int nowhere(const char *how)
+{
+    char *at = (char *)8;
+    if (!strcmp(how, "end")) {
+        at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at == MAP_FAILED)
+            return errno = ENOMEM, -1;
+        memset(at, 'x', 8192);
+        /* It is known to be there, and then it is not. */
+        if (sys_xbegin(TX_AFTER, at + 8190) != -1 || munmap(at + 4096, 4096) != 0)
+            return errno = ENOMEM, -1;
+    }
+    return sys_xbegin(TX_AFTER, at) == -1 ? -1 : 0;
+}
+
 static long paused;
 
 static int step(const char *what, const char *one, const char *two)
@@ -117,6 +134,8 @@ static int step(const char *what, const char *one, const char *two)
         return txos_name(one);
     if (!strcmp(what, "unname"))
         return txos_name(NULL);
+    if (!strcmp(what, "nowhere"))
+        return nowhere(one);
     if (!strcmp(what, "put"))
         return put(one, two);
     if (!strcmp(what, "copy"))
