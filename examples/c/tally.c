@@ -1,6 +1,7 @@
 /* Threads that share memory under a mutex, and a file with other programs, in transactions.
  *
  *     cc -pthread -o tally tally.c $(txos config --cflags --libs)
+ *     echo 0 > total
  *     ./tally ROUNDS
  *
  * Each round adds one to a number in memory and to that in the file "total". A thread takes the mutex before it begins
