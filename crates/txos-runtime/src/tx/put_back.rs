@@ -220,6 +220,7 @@ impl Old {
             Setting::PipeSize => "the size of a pipe",
             Setting::Option(..) => "an option of a socket",
             Setting::Terminal => "the settings of a terminal",
+            Setting::Lock => "a lock of a file (flock), which another process may have by now",
         }
     }
 }
@@ -291,7 +292,7 @@ pub struct PutBack {
 
 impl PutBack {
     /// Before something is set.
-    fn before(&mut self, file: File, real: i32, older: Option<i32>, setting: Setting) {
+    pub(super) fn before(&mut self, file: File, real: i32, older: Option<i32>, setting: Setting) {
         if self.old.iter().any(|old| old.file == file && old.setting == setting) {
             return;
         }
@@ -301,7 +302,7 @@ impl PutBack {
     }
 
     /// It is set.
-    fn after(&mut self, file: File, real: i32, setting: Setting) {
+    pub(super) fn after(&mut self, file: File, real: i32, setting: Setting) {
         let old = self.old.iter_mut().find(|old| old.file == file && old.setting == setting);
         if let (Some(old), Ok(now)) = (old, kernel::setting(real, setting)) {
             old.set = now;
