@@ -407,9 +407,23 @@ fn between_looks(thread: &mut Thread, call: &Call) -> Next {
     }
 }
 
-/// A wait that has no descriptor: a sleep, or one at a futex. What is held is sent when such waits have lasted for some time:
-/// somebody who is to end this one, or to do what a loop looks for, may be waiting for that.
+/// A wait that has no descriptor. A program may sleep between two looks for a child, to which it has sent a signal.
 fn asleep(thread: &mut Thread, call: &Call) -> Next {
+    fn signals_in(thread: &mut Thread) -> Option<&mut Tx> {
+        let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
+        tx.map(Box::as_mut).filter(|tx| tx.holds_signals())
+    }
+    let since = signals_in(thread).map(|_| Instant::now());
+    let next = asleep_in_parts(thread, call);
+    if let (Some(since), Some(tx)) = (since, signals_in(thread)) {
+        tx.has_slept_before_children(since.elapsed());
+    }
+    next
+}
+
+/// A sleep, or a wait at a futex. What is held is sent when such waits have lasted for some time:
+/// somebody who is to end this one, or to do what a loop looks for, may be waiting for that.
+fn asleep_in_parts(thread: &mut Thread, call: &Call) -> Next {
     // Children have been seen to ([`before_waiting`]).
     let for_child = matches!(call.number(), libc::SYS_wait4 | libc::SYS_waitid);
     let session = thread.session.as_mut().filter(|_| !for_child);
@@ -472,6 +486,7 @@ fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
         |tx: &Tx| tx.keeps_others_waiting() || (for_child || for_signal) && tx.holds_for_children();
     let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| holds(tx))?;
     if for_child && is_over(call) {
+        tx.found_child();
         return None;
     }
     let only_looks = match call.number() {
@@ -486,16 +501,18 @@ fn before_waiting(thread: &mut Thread, call: &Call) -> Option<Next> {
         _ => false,
     };
     let done = thread::guarded(|| {
+        let waits = !only_looks
+            || if for_child { tx.looked_for_child() } else { tx.holds() && tx.looked_in_vain() };
+        if !waits {
+            return;
+        }
         // Their error is that the transaction is doomed.
         let told = match call.number() {
-            _ if for_child || for_signal && !only_looks => tx.before_waiting_for_child(call),
+            _ if for_child || for_signal => tx.before_waiting_for_child(call),
             _ if only_looks => Ok(()),
             _ => tx.close_ends("closing an end of a pipe before somebody is waited for"),
         };
-        if told.is_err() {
-            return;
-        }
-        if !only_looks || tx.holds() && tx.looked_in_vain() {
+        if told.is_ok() {
             tx.release_until(call, || for_child && is_over(call));
         }
     });

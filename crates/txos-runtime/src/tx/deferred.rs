@@ -268,6 +268,15 @@ impl Deferred {
         memory.chain(self.segments.iter().map(Vec::len)).map(|len| len as u64).sum()
     }
 
+    /// What it is.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match &self.process {
+            Some(process) => format!("{} for process {}", self.name(), process.number),
+            None => self.name().to_owned(),
+        }
+    }
+
     /// The name of the call.
     fn name(&self) -> &'static str {
         txos_calls::name(self.number).unwrap_or("?")

@@ -48,7 +48,7 @@ use txos_engine::object::{FileId, FileKind};
 
 use super::files::File;
 use super::io::{buffers, uses_offset, what_is_there};
-use super::kernel::{self, Errno, OwnedFd, Sys};
+use super::kernel::{self, Errno, OwnedFd, Scratch, Sys};
 use super::pipes::Pipes;
 use super::sockets::{self, Header};
 use super::{Tx, flags, say, shared};
@@ -70,7 +70,7 @@ const MOVED_AT_ONCE: u64 = 256 << 10;
 /// After so many looks in a row that found nothing, a program that never waits is taken to be waiting.
 const LOOKS_MAX: u32 = 100;
 /// When a transaction has slept so long, or waited at futexes, it is taken to be waiting.
-const SLEEP: Duration = Duration::from_millis(100);
+pub(super) const SLEEP: Duration = Duration::from_millis(100);
 /// How often a signal that ends the process is looked for while there is no room.
 const LOOK: Duration = Duration::from_millis(50);
 /// What waits for something else as well looks after it so often.
@@ -1080,7 +1080,15 @@ impl Tx {
         }
         let made = made.is_some_and(|id| self.tree.nodes[id].stable.is_none());
         let reach = match self.find_reach(number, real, made) {
-            // No number is left for a duplicate, of which the program knows nothing.
+            // No number is left for a duplicate, of which the program knows nothing. One that has all output held is to know.
+            Err(errno @ (Errno::MFILE | Errno::NFILE)) if asked() == Asked::All => {
+                if self.report.is_first("no descriptor to hold output by") {
+                    say(
+                        "no descriptor is left to hold output by, so a write fails with EMFILE or ENFILE, and nothing of it is sent",
+                    );
+                }
+                return Err(errno);
+            }
             Err(Errno::MFILE | Errno::NFILE | Errno::INVAL) => {
                 if self.report.is_first("no descriptor to hold output by") {
                     say(
@@ -1147,7 +1155,12 @@ impl Tx {
             }
             _ => return Ok(Reach::Live),
         };
-        let fd = OwnedFd::of(kernel::copy_high(real)?);
+        let fd = kernel::copy_high(real).map_err(|errno| match errno {
+            // No number may be as high as is asked for.
+            Errno::INVAL => Errno::MFILE,
+            errno => errno,
+        });
+        let fd = OwnedFd::of(fd?);
         self.held.output.ends.push(End {
             fd: Some(fd),
             id: stat.id,
@@ -1670,6 +1683,49 @@ impl Tx {
         }
         if let Some(at) = at {
             offset.write(at)?;
+        }
+        Ok(Some(done))
+    }
+
+    /// `tee` to an end that output is held for: what the kernel would copy there is copied to memory. `None`: the kernel answers
+    /// the call. `from` is the kernel's number of the first pipe.
+    ///
+    /// # Errors
+    /// As the call, and as [`Tx::hold_write`].
+    pub fn hold_teed(&mut self, call: &Call, from: i32) -> Sys<Option<u64>> {
+        let Some(end) = self.end_for(call.int(1), false)? else { return Ok(None) };
+        let source = kernel::look_fd(from)?;
+        let there = self.held.output.ends.get(end).ok_or(Errno::IO)?;
+        // How it fails to another file or to the same pipe, and where nobody reads any more, the kernel says.
+        if !matches!(there.kind, Kind::Pipe | Kind::Packets)
+            || source.kind() != FileKind::Fifo
+            || there.id == source.id
+            || there.is_gone()
+            || call.word(2) == 0
+        {
+            return Ok(None);
+        }
+        self.before_taking_past_looks(call.int(0))?;
+        self.before_taking(call, from)?;
+        let scratch = Scratch::that_waits()?;
+        let copied = call.with_descriptor(0, from).with_descriptor(1, scratch.input());
+        let count = copied.answer_waiting()?;
+        let mut buffer = vec![0_u8; usize::try_from(count).map_err(|_| Errno::NOMEM)?];
+        let mut done = 0;
+        while done < count {
+            let n = scratch.next(&mut buffer)? as u64;
+            if n == 0 {
+                break;
+            }
+            // SAFETY: the buffer has these bytes, and nobody refers to it until they are copied.
+            let there = unsafe { UserSlice::new(buffer.as_mut_ptr() as u64, n) };
+            match self.hold_bytes(None, end, vec![there], What::Bytes) {
+                Ok(Some(_)) => done += n,
+                // The pipe still has what is not held.
+                Ok(None) | Err(_) if done > 0 => break,
+                Ok(None) => return Ok(None),
+                Err(errno) => return Err(errno),
+            }
         }
         Ok(Some(done))
     }
@@ -2242,7 +2298,9 @@ impl Tx {
     /// Adds to why it is aborted what was sent before.
     #[must_use]
     pub fn naming_released(&self, mut why: super::Failure) -> super::Failure {
-        let of = [("sent", self.held.output.released()), ("taken", self.held.input.taken())];
+        let sent = [self.held.output.released(), self.held.sent_to_children()];
+        let sent = sent.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>();
+        let of = [("sent", sent.join(", ")), ("taken", self.held.input.taken())];
         for (done, what) in of.iter().filter(|(_, what)| !what.is_empty()) {
             let words = format!("; {done} before that: {what}");
             why.what.push_str(&words);

@@ -21,11 +21,12 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use txos_engine::object::FileKind;
 
 use super::deferred::{Deferred, MachineNames, Outsider};
-use super::effects::Effects;
+use super::effects::{Effects, SLEEP};
 use super::ipc::{self, Ipc};
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
 use super::put_back::PutBack;
@@ -60,6 +61,10 @@ pub struct Held {
     processes: Vec<(i32, Arc<OwnedFd>)>,
     /// Its place among ordered ones.
     place: Option<Place>,
+    /// What was sent to children before the commit, and how often.
+    sent: Vec<(String, u32)>,
+    /// How long the transaction has slept with signals that are held, since a child was found.
+    slept: Duration,
     /// Senders for whom a process that was made did not do what it was to.
     stopped: Vec<u32>,
 }
@@ -293,6 +298,44 @@ impl Held {
         self.of_memory = self.later.iter().filter(|one| one.writes_memory()).count();
         let now: Vec<Later> = now;
         now.into_iter().filter_map(|one| self.send_one(one)).collect()
+    }
+
+    /// Sends what is for children of this process, before the commit: why any of it could not be sent.
+    fn send_to_children(&mut self, own: i32) -> Vec<String> {
+        self.slept = Duration::ZERO;
+        let (now, later) =
+            std::mem::take(&mut self.later).into_iter().partition(|one| one.is_for_child(own));
+        self.later = later;
+        let mut failed = Vec::new();
+        let now: Vec<Later> = now;
+        for one in now {
+            let words = one.what.words();
+            match self.send_one(one) {
+                Some(why) => failed.push(why),
+                None => match self.sent.iter_mut().find(|(known, _)| *known == words) {
+                    Some((_, times)) => *times = times.saturating_add(1),
+                    None => self.sent.push((words, 1)),
+                },
+            }
+        }
+        self.of_memory = self.later.iter().filter(|one| one.writes_memory()).count();
+        failed
+    }
+
+    /// What was sent to children before the commit, in words; empty if that is nothing.
+    #[must_use]
+    pub fn sent_to_children(&self) -> String {
+        /// So many are named.
+        const NAMED: usize = 8;
+        let words = |(what, times): &(String, u32)| match times {
+            1 => what.clone(),
+            times => format!("{what} ({times} times)"),
+        };
+        let mut all: Vec<String> = self.sent.iter().take(NAMED).map(words).collect();
+        if self.sent.len() > NAMED {
+            all.push(format!("{} more", self.sent.len() - NAMED));
+        }
+        all.join(", ")
     }
 
     /// Why one could not be sent.
@@ -532,6 +575,14 @@ impl What {
         }
     }
 
+    /// What it is.
+    fn words(&self) -> String {
+        match self {
+            What::Signal(signal) => signal.words(),
+            What::Call(call) => call.words(),
+        }
+    }
+
     fn failed(&self, why: &str) -> String {
         match self {
             What::Signal(signal) => signal.failed(why),
@@ -556,6 +607,10 @@ impl Signal {
             Errno::SRCH => self.failed("it is there no more"),
             errno => self.failed(&std::io::Error::from(errno).to_string()),
         })
+    }
+
+    fn words(&self) -> String {
+        format!("{} for {}", signal_name(self.signal), self.to.name())
     }
 
     fn failed(&self, why: &str) -> String {
@@ -747,12 +802,29 @@ impl Tx {
         }
         self.unsupported_call("what is held for a child that the transaction waits for", b"")?;
         self.talks_by_any_way()?;
-        for failure in self.held.send_those(|one| one.is_for_child(own)) {
+        for failure in self.held.send_to_children(own) {
             say(&failure);
         }
         // It would be sent again.
         self.held.output.went_out = true;
         Ok(())
+    }
+
+    /// Counts a look for a child that found none. Whether there were so many in a row, or so much sleep between them, that the
+    /// program is taken to be waiting for one.
+    pub fn looked_for_child(&mut self) -> bool {
+        self.looked_in_vain() || self.held.slept >= SLEEP
+    }
+
+    /// A look for a child has found one.
+    pub fn found_child(&mut self) {
+        self.held.output.found_something();
+        self.held.slept = Duration::ZERO;
+    }
+
+    /// With signals that are held, the transaction has slept for so long.
+    pub fn has_slept_before_children(&mut self, time: Duration) {
+        self.held.slept += time;
     }
 
     /// Closes the ends of pipes and sockets for good that the program has closed: somebody may be reading until then. An

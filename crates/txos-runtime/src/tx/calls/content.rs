@@ -75,6 +75,9 @@ impl Tx {
             libc::SYS_tee => {
                 let (from, to) = (self.real(int(0))?, self.real(int(1))?);
                 self.close_kept_of(from)?;
+                if let Some(held) = self.hold_teed(call, from)? {
+                    return Ok(held);
+                }
                 self.before_live(int(1))?;
                 self.before_taking_past_looks(int(0))?;
                 self.before_taking(call, from)?;

@@ -42,12 +42,38 @@ impl Scratch {
     /// # Errors
     /// As `pipe2(2)`.
     pub fn new() -> Sys<Scratch> {
-        let (mut pair, flags) = ([0_i32; 2], libc::O_CLOEXEC | libc::O_NONBLOCK);
+        Scratch::with(libc::O_NONBLOCK)
+    }
+
+    /// Makes one to which `tee(2)` copies, and waits as its own flags and the other pipe's have it.
+    ///
+    /// # Errors
+    /// As `pipe2(2)`.
+    pub fn that_waits() -> Sys<Scratch> {
+        Scratch::with(0)
+    }
+
+    fn with(flags: i32) -> Sys<Scratch> {
+        let (mut pair, flags) = ([0_i32; 2], libc::O_CLOEXEC | flags);
         // SAFETY: there is room for both numbers.
         unsafe { sys!(SYS_pipe2, pair.as_mut_ptr(), flags) }?;
         let [reads, writes] = move_pair_high(pair)?;
         let size = pipe_size(reads.number())?;
         Ok(Scratch { reads, writes, size })
+    }
+
+    /// Where it is written to.
+    #[must_use]
+    pub fn input(&self) -> i32 {
+        self.writes.number()
+    }
+
+    /// Takes what it holds, or one packet of it.
+    ///
+    /// # Errors
+    /// As `read(2)`.
+    pub fn next(&self, bytes: &mut [u8]) -> Sys<usize> {
+        self.read(bytes)
     }
 
     /// Gives it exactly this size: as many pieces fill it as fill the other one.

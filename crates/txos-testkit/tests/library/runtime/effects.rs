@@ -66,8 +66,8 @@ fn said(done: &Done, words: &str) -> usize {
 #[test]
 fn it_is_out_after_the_commit_and_not_before() {
     let all = [
-        "commit", "order", "moved", "messages", "logged", "large", "paused", "nested", "forked",
-        "prepared", "mixed", "settings",
+        "commit", "order", "moved", "teed", "messages", "logged", "large", "paused", "nested",
+        "forked", "prepared", "mixed", "settings",
     ];
     for scenario in all {
         let done = ran(scenario);
@@ -85,6 +85,23 @@ fn an_abort_drops_it_and_a_restart_does_not_double_it() {
         let done = ran(scenario);
         assert_eq!(said(&done, RELEASED), 0, "{scenario}: {done:?}");
     }
+}
+
+#[test]
+fn a_look_for_a_child_is_no_wait_and_an_abort_names_the_signals_that_were_sent() {
+    let done = ran("looks-for-child");
+    // Five of the seven transactions have sent something.
+    assert_eq!(
+        said(&done, "what is held for a child that the transaction waits for"),
+        5,
+        "{done:?}"
+    );
+}
+
+#[test]
+fn without_a_descriptor_a_write_fails_and_nothing_is_sent() {
+    let done = ran("no-descriptor");
+    assert_eq!(said(&done, "no descriptor is left to hold output by"), 2, "{done:?}");
 }
 
 #[test]

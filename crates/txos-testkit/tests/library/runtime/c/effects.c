@@ -1460,6 +1460,148 @@ static void waits(void) {
     }
 }
 
+/* Where no descriptor is left for a duplicate, a write fails and nothing of it is sent. */
+static void no_descriptor(void) {
+    struct ends all[2];
+    int last = -1, fd;
+    char byte;
+    make_pipe(&all[0]);
+    make_pair(&all[1], SOCK_STREAM, "unix stream");
+    struct rlimit most = {64, 64};
+    CHECK(setrlimit(RLIMIT_NOFILE, &most) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(fcntl(all[i].in, F_SETFL, O_NONBLOCK) == 0);
+    /* What the library keeps open it has by then. */
+    CHECK(sys_xbegin(0) == 0 && access("none", F_OK) == -1 && sys_xend() == 0);
+    while ((fd = dup(0)) >= 0)
+        last = fd;
+    CHECK(errno == EMFILE && last >= 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(sys_xbegin(0) == 0);
+        errno = 0;
+        CHECK(write(all[i].out, "hi", 2) == -1 && errno == EMFILE);
+        if (all[i].in == all[1].in)
+            CHECK(send(all[i].out, "hi", 2, 0) == -1 && errno == EMFILE);
+        sys_xabort(1);
+        CHECK(read(all[i].in, &byte, 1) == -1 && errno == EAGAIN);
+    }
+    /* One is left again. */
+    CHECK(close(last) == 0);
+    CHECK(sys_xbegin(0) == 0 && write(all[0].out, "x", 1) == 1);
+    CHECK(read(all[0].in, &byte, 1) == -1 && errno == EAGAIN);
+    CHECK(sys_xend() == 0 && read(all[0].in, &byte, 1) == 1 && byte == 'x');
+}
+
+/* What tee copies to a pipe is held, and stays in the first one. */
+static void teed(void) {
+    struct ends from, e;
+    char text[16] = "";
+    make_pipe(&from);
+    make_pipe(&e);
+    CHECK(write(from.out, "copied", 6) == 6);
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(0) == 0 && write(e.out, "a", 1) == 1);
+        CHECK(tee(from.in, e.out, 4, 0) == 4 && write(e.out, "b", 1) == 1);
+        CHECK(!*looked_at_from_outside(&e));
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(strcmp(there(&e), commits ? "acopib" : "") == 0);
+    }
+    CHECK(read(from.in, text, sizeof text) == 6 && strcmp(text, "copied") == 0);
+    CHECK(sys_xbegin(0) == 0 && tee(from.in, e.out, 4, SPLICE_F_NONBLOCK) == -1 && errno == EAGAIN);
+    CHECK(close(from.out) == 0 && tee(from.in, e.out, 4, 0) == 0 && sys_xend() == 0);
+}
+
+static void ends_by(int signal_) {
+    _exit(signal_ == SIGUSR1 ? 1 : 2);
+}
+
+/* One that ends with 1 by SIGUSR1 and with 2 by SIGUSR2. Of both it gets the first first. */
+static pid_t ready_for_signals(void) {
+    int ready[2];
+    char byte;
+    CHECK(pipe(ready) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct sigaction act = {.sa_handler = ends_by};
+        alarm(50);
+        sigaddset(&act.sa_mask, SIGUSR2);
+        CHECK(sigaction(SIGUSR1, &act, NULL) == 0 && sigaction(SIGUSR2, &act, NULL) == 0);
+        CHECK(write(ready[1], "r", 1) == 1);
+        for (;;)
+            pause();
+    }
+    CHECK(read(ready[0], &byte, 1) == 1 && close(ready[0]) == 0 && close(ready[1]) == 0);
+    return child;
+}
+
+static int has_ended(pid_t child, int *status, int by_waitid) {
+    siginfo_t info = {.si_pid = 0};
+    if (!by_waitid) {
+        pid_t found = waitpid(child, status, WNOHANG);
+        CHECK(found == 0 || found == child);
+        return found == child;
+    }
+    CHECK(waitid(P_PID, child, &info, WEXITED | WNOHANG) == 0);
+    *status = info.si_status << 8;
+    return info.si_pid == child;
+}
+
+/* What was sent to a child before the end is named by an abort. */
+static void names_signal(pid_t child) {
+    struct txos_abort a = {.size = sizeof a};
+    char words[64];
+    snprintf(words, sizeof words, "; sent before that: SIGUSR1 for process %d", child);
+    sys_xabort(1);
+    CHECK(txos_abort_reason(&a) == 0 && strstr(a.what, words) && strstr(txos_strerror(), words));
+}
+
+/* A look for a child is no wait for it, a hundred are, and so is one after sleeps. */
+static void looks_for_child(void) {
+    for (int by_waitid = 0; by_waitid < 2; by_waitid++) {
+        int status = 0, looks = 0;
+        pid_t child = ready_for_signals();
+        CHECK(sys_xbegin(0) == 0 && kill(child, SIGUSR1) == 0);
+        for (int i = 0; i < 50; i++)
+            CHECK(!has_ended(child, &status, by_waitid));
+        sys_xabort(1);
+        struct txos_abort a = {.size = sizeof a};
+        CHECK(txos_abort_reason(&a) == 0 && !strstr(a.what, "sent before"));
+        CHECK(kill(child, SIGUSR2) == 0 && waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+
+        child = ready_for_signals();
+        CHECK(sys_xbegin(0) == 0 && kill(child, SIGUSR1) == 0);
+        while (!has_ended(child, &status, by_waitid))
+            looks++;
+        CHECK(looks >= 99 && WEXITSTATUS(status) == 1);
+        names_signal(child);
+
+        child = ready_for_signals();
+        looks = 0;
+        CHECK(sys_xbegin(0) == 0 && kill(child, SIGUSR1) == 0);
+        while (!has_ended(child, &status, by_waitid)) {
+            usleep(25000);
+            looks++;
+        }
+        CHECK(looks >= 4 && WEXITSTATUS(status) == 1);
+        names_signal(child);
+    }
+    int status;
+    pid_t child = ready_for_signals();
+    CHECK(sys_xbegin(0) == 0 && kill(child, SIGUSR1) == 0);
+    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 1);
+    names_signal(child);
+    /* Nor does what is named stay for the next one. */
+    CHECK(sys_xbegin(0) == 0);
+    sys_xabort(1);
+    struct txos_abort a = {.size = sizeof a};
+    CHECK(txos_abort_reason(&a) == 0 && !strstr(a.what, "sent before"));
+}
+
 /* What reads until the other end is closed is waited for: by a child's end, by its answer, by looks without a wait.
  * Nobody asks for it earlier: until then an abort has the end open again. */
 static void until_closed(void) {
@@ -1863,7 +2005,7 @@ int main(int argc, char **argv) {
         {"settings", settings}, {"live", live}, {"several", several}, {"prepared", prepared},
         {"both", both_ways}, {"nested", nested}, {"client", client}, {"counter", counter},
         {"ready", ready}, {"forked", forked}, {"replaced", replaced}, {"checkpoint", checkpoint},
-        {"own", own}, {"signaled", signaled}, {"queued", queued}, {"waits", waits}, {"random", random_}, {"random-killed", random_killed}, {"mixed", mixed}, {"managed", managed}, {"until-closed", until_closed},
+        {"own", own}, {"signaled", signaled}, {"queued", queued}, {"waits", waits}, {"looks-for-child", looks_for_child}, {"no-descriptor", no_descriptor}, {"teed", teed}, {"random", random_}, {"random-killed", random_killed}, {"mixed", mixed}, {"managed", managed}, {"until-closed", until_closed},
         {"until-closed-by-members", until_closed_by_members}, {"closed-once", closed_once}, {"connection", connection}, {"datagrams", datagrams},
         {"prompts", prompts}, {"beyond", beyond}, {"never-waits", never_waits}, {"wakers", wakers}, {"children", children},
         {"kinds", kinds},
