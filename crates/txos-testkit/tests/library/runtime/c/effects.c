@@ -1306,11 +1306,11 @@ static void live(void) {
     CHECK(sendmsg(e.out, &message, 0) == 2);
     CHECK(strcmp(looked_at_from_outside(&e), "first|id|") == 0);
     CHECK(strcmp(looked_at_from_outside(&p), "kept") == 0);
-    /* tee. */
+    /* What tee copies is held as well. */
     CHECK(write(p.out, "first,", 6) == 6 && !*looked_at_from_outside(&p));
-    CHECK(tee(from.in, p.out, 8, 0) == 3);
-    CHECK(strcmp(looked_at_from_outside(&p), "first,tee") == 0);
+    CHECK(tee(from.in, p.out, 8, 0) == 3 && !*looked_at_from_outside(&p));
     sys_xabort(1);
+    CHECK(!*there(&p));
     CHECK(unlink("log") == 0);
 }
 
@@ -1587,7 +1587,8 @@ static void looks_for_child(void) {
             usleep(25000);
             looks++;
         }
-        CHECK(looks >= 4 && WEXITSTATUS(status) == 1);
+        /* How long a sleep lasts the machine says. */
+        CHECK(looks >= 1 && looks < 50 && WEXITSTATUS(status) == 1);
         names_signal(child);
     }
     int status;
