@@ -1,6 +1,5 @@
 /* Changes memory and a file in one atomic block of GCC's transactional memory: both, or neither.
- *     gcc -fgnu-tm -o memory-and-files memory-and-files.c $(txos config --cflags --libs)
- *     ./memory-and-files FILE
+ *     gcc -fgnu-tm -o memory-and-files memory-and-files.c $(txos config --cflags --libs) && ./memory-and-files FILE
  * With -O1 and more a cancelled block keeps what it has itself both read and written (a defect of libitm up to GCC 12 at
  * least), so set() writes. With several threads also set ITM_DEFAULT_METHOD=ml_wt. */
 #include <fcntl.h>
@@ -29,8 +28,7 @@ PURE static int write_and_prepare(const char *path, long number) {
 }
 __attribute__((transaction_safe, noipa)) static void set(long *where, long number) { *where = number; }
 int main(int count, char **arguments) {
-    static long number;
-    int done = 0;
+    static long number, done;
     for (int tries = 0; count == 2 && !done && tries < 100; tries++)
         __transaction_atomic {
             set(&number, number + 1);
