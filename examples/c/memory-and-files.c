@@ -28,8 +28,8 @@ PURE static int write_and_prepare(const char *path, long number) {
 }
 __attribute__((transaction_safe, noipa)) static void set(long *where, long number) { *where = number; }
 int main(int count, char **arguments) {
-    static long number, done;
-    for (int tries = 0; count == 2 && !done && tries < 100; tries++)
+    static long number, done, tries;
+    for (; count == 2 && !done && tries < 100; tries++)
         __transaction_atomic {
             set(&number, number + 1);
             if (!begin() || !write_and_prepare(arguments[1], number))

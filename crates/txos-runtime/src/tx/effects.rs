@@ -1081,7 +1081,7 @@ impl Tx {
         let made = made.is_some_and(|id| self.tree.nodes[id].stable.is_none());
         let reach = match self.find_reach(number, real, made) {
             // No number is left for a duplicate, of which the program knows nothing. One that has all output held is to know.
-            Err(errno @ (Errno::MFILE | Errno::NFILE)) if asked() == Asked::All => {
+            Err(errno @ (Errno::MFILE | Errno::NFILE)) if asked() == Asked::Strictly => {
                 if self.report.is_first("no descriptor to hold output by") {
                     say(
                         "no descriptor is left to hold output by, so a write fails with EMFILE or ENFILE, and nothing of it is sent",
