@@ -261,7 +261,7 @@ const MEMORY: &[Row] = &[
 
 const FILES: &[Row] = &[
     call(0, "read", View, T).fds(&[0]),
-    call(1, "write", View, T).fds(&[0]).note("live on pipes and devices; on sockets, held in a thread and live under `txos run`"),
+    call(1, "write", View, T).fds(&[0]).note("live on devices; on pipes, terminals and sockets, held in a thread and live under `txos run`"),
     call(2, "open", Open(at(0), Arg(1)), T).why(READS).i386(&[5]),
     call(3, "close", View, T),
     call(4, "stat", Look(at(0), Yes, ATTRS), T).why(LOOKS).i386(&[18, 106, 195]),
@@ -420,9 +420,9 @@ const DESCRIPTORS: &[Row] = &[
     call(233, "epoll_ctl", Own, D).fds(&[0, 2]),
     call(270, "pselect6", Own, D),
     call(271, "ppoll", Own, D),
-    call(275, "splice", View, T).fds(&[0, 2]).note("between pipes, in a thread, held where a write to the pipe is (`TXOS_HOLD_OUTPUT=1`), else live"),
-    call(276, "tee", View, T).fds(&[0, 1]).note("works on pipes only: in a thread, held where a write to the pipe is (`TXOS_HOLD_OUTPUT=1`), else live"),
-    call(278, "vmsplice", View, T).fds(&[0]).note("works on pipes only: in a thread, held where a write to the pipe is (`TXOS_HOLD_OUTPUT=1`), else live"),
+    call(275, "splice", View, T).fds(&[0, 2]).note("between pipes, in a thread, held where a write to the pipe is, else live"),
+    call(276, "tee", View, T).fds(&[0, 1]).note("works on pipes only: in a thread, held where a write to the pipe is, else live"),
+    call(278, "vmsplice", View, T).fds(&[0]).note("works on pipes only: in a thread, held where a write to the pipe is, else live"),
     call(281, "epoll_pwait", Own, D).fds(&[0]),
     call(282, "signalfd", Own, D).fds(&[0]).makes(),
     call(283, "timerfd_create", Own, D).makes(),
