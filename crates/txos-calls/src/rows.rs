@@ -279,7 +279,7 @@ const FILES: &[Row] = &[
     call(33, "dup2", Own, T),
     call(72, "fcntl", View, T).fds(&[0])
         .note("in a thread, leases are refused; owners and sizes of pipes are set at once, and put back by an abort"),
-    call(73, "flock", View, T).note("under `txos run`, locks the private copy, and excludes no process outside; in a thread, in force at once, and an abort puts back what a descriptor from before had"),
+    call(73, "flock", View, T).note("under `txos run`, locks the private copy, and excludes no process outside; in a thread, in force at once, and an abort leaves it"),
     call(74, "fsync", View, T).fds(&[0]),
     call(75, "fdatasync", View, T).fds(&[0]),
     call(76, "truncate", Change(at(0), Yes, WRITE), T).why(CHANGES).i386(&[92, 193]),

@@ -9,7 +9,7 @@ use super::session::{self, Next, Session};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{api, linker, members, naps, outside, process, restored, signals};
+use super::{api, members, naps, outside, process, restored, signals};
 use super::{loader, processes};
 use crate::call::Call;
 use crate::raw::syscall;
@@ -20,9 +20,6 @@ const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
 
 /// For tests, in debug builds: an `ioctl` that makes the transaction lose a conflict.
 const LOSE: u64 = 0x7458_054c;
-
-/// The same, as if somebody else had won it meanwhile: the transaction finds that by a later call.
-const LOSE_LATER: u64 = LOSE + 1;
 
 fn lost() -> Failure {
     Failure {
@@ -69,9 +66,6 @@ pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>)
     }
     if let Some(answer) = before_checkpointed(thread, call, class) {
         return Next::Answer(answer);
-    }
-    if let Some(next) = linker::call(thread, call, context.as_deref()) {
-        return next;
     }
     if let Some(next) = before_any(thread, class, number) {
         return next;
@@ -147,15 +141,8 @@ pub fn by_class(
     context: Option<&mut Context>,
 ) -> Next {
     let (number, args) = (call.number(), *call.words());
-    if cfg!(debug_assertions) && number == libc::SYS_ioctl {
-        if args[1] == LOSE {
-            return fail(thread, lost());
-        }
-        let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
-        if let Some(tx) = tx.filter(|_| args[1] == LOSE_LATER) {
-            tx.doom(lost());
-            return Next::Answer(0);
-        }
+    if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
+        return fail(thread, lost());
     }
     let native = || Next::Answer(call.make());
     match (class, context) {
@@ -407,23 +394,9 @@ fn between_looks(thread: &mut Thread, call: &Call) -> Next {
     }
 }
 
-/// A wait that has no descriptor. A program may sleep between two looks for a child, to which it has sent a signal.
-fn asleep(thread: &mut Thread, call: &Call) -> Next {
-    fn signals_in(thread: &mut Thread) -> Option<&mut Tx> {
-        let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
-        tx.map(Box::as_mut).filter(|tx| tx.holds_signals())
-    }
-    let since = signals_in(thread).map(|_| Instant::now());
-    let next = asleep_in_parts(thread, call);
-    if let (Some(since), Some(tx)) = (since, signals_in(thread)) {
-        tx.has_slept_before_children(since.elapsed());
-    }
-    next
-}
-
 /// A sleep, or a wait at a futex. What is held is sent when such waits have lasted for some time:
 /// somebody who is to end this one, or to do what a loop looks for, may be waiting for that.
-fn asleep_in_parts(thread: &mut Thread, call: &Call) -> Next {
+fn asleep(thread: &mut Thread, call: &Call) -> Next {
     // Children have been seen to ([`before_waiting`]).
     let for_child = matches!(call.number(), libc::SYS_wait4 | libc::SYS_waitid);
     let session = thread.session.as_mut().filter(|_| !for_child);
@@ -672,15 +645,6 @@ fn is_for_itself(call: &Call) -> bool {
 /// The transaction can't commit any more.
 pub fn fail(thread: &mut Thread, why: Failure) -> Next {
     let conflict = why.is_worth_another_try();
-    if conflict
-        && let Some(session) = thread.session.as_mut()
-        && linker::is_in_the_way(session)
-        && let Some(tx) = session.tx.as_mut()
-    {
-        // By a later call.
-        tx.doom(why);
-        return CANCELED;
-    }
     session::abort_in(thread, why);
     let Some(session) = thread.session.as_mut() else { return CANCELED };
     if let Some(command) = &session.command {

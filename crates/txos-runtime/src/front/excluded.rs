@@ -136,7 +136,7 @@ pub fn answer(call: &Call, is_stable: impl FnOnce(i32) -> bool) -> Option<i64> {
 }
 
 /// Which argument is the descriptor of a call that reads, or concerns the descriptor only.
-pub fn number_of(call: &Call) -> Option<usize> {
+fn number_of(call: &Call) -> Option<usize> {
     match call.number() {
         libc::SYS_read
         | libc::SYS_pread64
@@ -190,8 +190,7 @@ fn is_below(path: &[u8], dir: &[u8]) -> bool {
         && path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Whether a file is opened to be read only, and whatever becomes of it stays as it is.
-pub fn opens_to_read(flags: i32) -> bool {
+fn opens_to_read(flags: i32) -> bool {
     const KEPT: i32 = libc::O_CLOEXEC
         | libc::O_LARGEFILE
         | libc::O_NOCTTY

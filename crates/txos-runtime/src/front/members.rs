@@ -32,7 +32,7 @@ use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, linger};
 use super::tls::{ACTIVE, BLOCK, Tls, here};
 use super::trap::Context;
-use super::{api, dispatch, linker, process};
+use super::{api, dispatch, process};
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::tx::waits::{Opening, Past, Step};
@@ -531,8 +531,7 @@ fn one_turn(
     };
     let again = session.member.as_ref().is_some_and(|member| member.again);
     // The C library sets handlers while it has locks of its own: `system` would keep them for ever.
-    let can = again && session.restarts() && class != Class::Action;
-    if session.tx.is_none() && can && !linker::is_in_the_way(session) {
+    if session.tx.is_none() && again && session.restarts() && class != Class::Action {
         return Done::Next(Next::Again);
     }
     let step = match session.tx.as_mut() {
@@ -722,7 +721,6 @@ impl Session {
             process: None,
             keeper: None,
             enlisted: Enlisted::default(),
-            loading: None,
         }
     }
 }

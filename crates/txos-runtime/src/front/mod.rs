@@ -22,7 +22,6 @@
 //! | [`signals`] | the signal mask and dispositions as the program sees them |
 //! | [`thread`], [`tls`] | what is kept for each thread |
 //! | [`in_process`] | `txos run --in-process` |
-//! | `linker` | what the dynamic linker reads for itself |
 //! | [`loader`] | programs that no library can be preloaded into |
 //! | [`report`] | what went wrong, for C |
 //! | [`excluded`] | files that are no part of any transaction |
@@ -58,8 +57,6 @@ pub mod interpose;
 mod interrupted;
 #[cfg(target_arch = "x86_64")]
 mod joint;
-#[cfg(target_arch = "x86_64")]
-mod linker;
 #[cfg(target_arch = "x86_64")]
 pub mod loader;
 #[cfg(target_arch = "x86_64")]

@@ -60,8 +60,6 @@ pub struct Session {
     pub keeper: Option<Arc<host::Reserved>>,
     /// What decides with it.
     pub enlisted: Enlisted,
-    /// What the dynamic linker has open, past the transaction.
-    pub loading: Option<i32>,
 }
 
 /// How the program goes on.
@@ -503,7 +501,6 @@ fn begin_in(
         process: None,
         keeper,
         enlisted: Enlisted::default(),
-        loading: None,
     });
     to_program(tls);
     Ok(())

@@ -45,11 +45,6 @@ impl Context {
         self.0.uc_mcontext.gregs[index as usize] = value as i64;
     }
 
-    /// Where the program goes on: behind the instruction by which it has made its call.
-    pub fn instruction(&self) -> u64 {
-        self.register(libc::REG_RIP)
-    }
-
     /// Where the program's stack ends, unless that is the alternate one for its handlers.
     pub fn stack_pointer(&self) -> Option<u64> {
         let (pointer, alternate) = (self.register(libc::REG_RSP), &self.0.uc_stack);

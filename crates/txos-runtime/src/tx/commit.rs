@@ -358,14 +358,12 @@ impl Tx {
             false => BTreeSet::new(),
         };
         let mut own = std::mem::take(&mut self.fds.private);
-        own.extend(self.fds.touched().into_iter().filter_map(|(number, descriptor)| {
-            match descriptor {
-                Descriptor::Open { real, over, file, .. } => (!over || real != number)
-                    .then_some(real)
-                    .filter(|_| real != number || !self.is_connection_to_log(file, real)),
+        own.extend(self.fds.touched().into_iter().filter_map(
+            |(number, descriptor)| match descriptor {
+                Descriptor::Open { real, over, .. } => (!over || real != number).then_some(real),
                 _ => None,
-            }
-        }));
+            },
+        ));
         own.extend(self.process.lost_directory.take());
         own.into_iter().filter(|number| !seen.contains(number)).for_each(kernel::close);
         let again =
@@ -375,21 +373,6 @@ impl Tx {
         // It may wait for the reader: nobody waits for this transaction any more.
         self.held.output.finish().iter().for_each(|words| say(words));
         again
-    }
-
-    /// Whether a descriptor is the C library's for `syslog(3)`. That keeps the number in its memory: if that is not put back, it
-    /// would send to, and then close, what has the number next.
-    fn is_connection_to_log(&self, file: usize, real: i32) -> bool {
-        /// Where it is; and where the one is that it is a link to, with systemd.
-        const LOGS: [&[u8]; 2] = [b"/dev/log", b"/run/systemd/journal/dev-log"];
-        if self.how.flags & flags::CHECKPOINT != 0 || self.fds.get(file).node.is_some() {
-            return false;
-        }
-        kernel::socket_address(real, kernel::Side::Peer).is_ok_and(|(name, len)| {
-            let path = name.get(2..len as usize).unwrap_or_default();
-            let path = path.split(|&byte| byte == 0).next().unwrap_or_default();
-            name[..2] == (libc::AF_UNIX as u16).to_ne_bytes() && LOGS.contains(&path)
-        })
     }
 
     /// Whether an open file has no part in the transaction: a pipe, a device, an event descriptor, a socket

@@ -52,7 +52,7 @@ use super::kernel::{self, Errno, OwnedFd, Scratch, Sys};
 use super::pipes::Pipes;
 use super::sockets::{self, Header};
 use super::{Tx, flags, say, shared};
-use crate::call::{Call, giving_way};
+use crate::call::{Call, giving_way, while_waiting};
 use crate::user::{Readable, UserSlice, length_of};
 
 /// So much is held in memory, bytes. What follows lies in a file.
@@ -68,7 +68,7 @@ const TERMINAL_ROOM: u64 = 2048;
 /// What is moved at once from a file to what is held, bytes.
 const MOVED_AT_ONCE: u64 = 256 << 10;
 /// After so many looks in a row that found nothing, a program that never waits is taken to be waiting.
-const LOOKS_MAX: u32 = 100;
+pub(super) const LOOKS_MAX: u32 = 100;
 /// When a transaction has slept so long, or waited at futexes, it is taken to be waiting.
 pub(super) const SLEEP: Duration = Duration::from_millis(100);
 /// How often a signal that ends the process is looked for while there is no room.
@@ -767,6 +767,10 @@ impl Wait {
                 Err(errno) => return Err(errno),
             };
             if is_to_end() {
+                if self.for_call {
+                    // Nothing is committed: it ends the process, as it does in other waits.
+                    while_waiting(|| {});
+                }
                 return Err(Errno::INTR);
             }
             if takes && !again {
@@ -1610,6 +1614,9 @@ impl Tx {
                 return self.on_descriptor(call).map(Some);
             }
             let bytes = call.pointer::<[u64; 2]>(1).buffers(call.word(2))?;
+            if self.may_lack_room(end, length_of(&bytes), false)? {
+                return Ok(None);
+            }
             return self.hold_bytes(None, end, bytes, What::Bytes);
         }
         let (from, to, offset, count) = match number {
@@ -1703,6 +1710,10 @@ impl Tx {
             || there.is_gone()
             || call.word(2) == 0
         {
+            return Ok(None);
+        }
+        let most = kernel::arrived(from).unwrap_or(u64::MAX).min(call.word(2));
+        if self.may_lack_room(end, most, false)? {
             return Ok(None);
         }
         self.before_taking_past_looks(call.int(0))?;

@@ -251,17 +251,7 @@ impl Tx {
                 None => self.real(number)?,
             },
         };
-        // Of what the transaction has opened, an abort lets the lock go with the file.
-        let open = self.fds.get(file);
-        let older = open.before.first().copied().or(open.older).filter(|_| self.puts_back());
-        if older.is_some() {
-            self.held.put_back_mut().before(file, real, older, Setting::Lock);
-        }
         let done = while_waiting(|| kernel::flock(real, operation));
-        if older.is_some() {
-            // Also one that has failed may have let go of a lock.
-            self.held.put_back_mut().after(file, real, Setting::Lock);
-        }
         let mode = operation & !libc::LOCK_NB;
         let open = self.fds.get_mut(file);
         match done {

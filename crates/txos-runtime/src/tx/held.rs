@@ -21,12 +21,12 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use txos_engine::object::FileKind;
 
 use super::deferred::{Deferred, MachineNames, Outsider};
-use super::effects::{Effects, SLEEP};
+use super::effects::{Effects, LOOKS_MAX, SLEEP};
 use super::ipc::{self, Ipc};
 use super::kernel::{self, Credentials, Errno, Info, OwnedFd, Sys};
 use super::put_back::PutBack;
@@ -63,8 +63,8 @@ pub struct Held {
     place: Option<Place>,
     /// What was sent to children before the commit, and how often.
     sent: Vec<(String, u32)>,
-    /// How long the transaction has slept with signals that are held, since a child was found.
-    slept: Duration,
+    /// How many looks for a child have found none, in a row, and when the first of them was.
+    looked: (u32, Option<Instant>),
     /// Senders for whom a process that was made did not do what it was to.
     stopped: Vec<u32>,
 }
@@ -302,7 +302,7 @@ impl Held {
 
     /// Sends what is for children of this process, before the commit: why any of it could not be sent.
     fn send_to_children(&mut self, own: i32) -> Vec<String> {
-        self.slept = Duration::ZERO;
+        self.looked = (0, None);
         let (now, later) =
             std::mem::take(&mut self.later).into_iter().partition(|one| one.is_for_child(own));
         self.later = later;
@@ -656,12 +656,6 @@ impl Tx {
         Ok(())
     }
 
-    /// Whether signals wait for the commit.
-    #[must_use]
-    pub fn holds_signals(&self) -> bool {
-        self.held.later.iter().any(|one| matches!(one.what, What::Signal(_)))
-    }
-
     /// A call that sends a signal.
     ///
     /// # Errors
@@ -810,21 +804,18 @@ impl Tx {
         Ok(())
     }
 
-    /// Counts a look for a child that found none. Whether there were so many in a row, or so much sleep between them, that the
-    /// program is taken to be waiting for one.
+    /// Counts a look for a child that found none. Whether there were so many in a row, or for so long, that the program is taken
+    /// to be waiting for one, whatever it does between them.
     pub fn looked_for_child(&mut self) -> bool {
-        self.looked_in_vain() || self.held.slept >= SLEEP
+        let (looks, since) = &mut self.held.looked;
+        *looks += 1;
+        *looks >= LOOKS_MAX || since.get_or_insert_with(Instant::now).elapsed() >= SLEEP
     }
 
     /// A look for a child has found one.
     pub fn found_child(&mut self) {
         self.held.output.found_something();
-        self.held.slept = Duration::ZERO;
-    }
-
-    /// With signals that are held, the transaction has slept for so long.
-    pub fn has_slept_before_children(&mut self, time: Duration) {
-        self.held.slept += time;
+        self.held.looked = (0, None);
     }
 
     /// Closes the ends of pipes and sockets for good that the program has closed: somebody may be reading until then. An

@@ -6,7 +6,6 @@
 
 use txos_engine::object::FileKind;
 use txos_engine::path::{join, lexically_normal};
-use txos_engine::readset::split;
 
 use super::Tx;
 use super::content::Data;
@@ -54,22 +53,6 @@ impl Tx {
     pub fn has_other_libraries(&mut self) -> bool {
         self.tree.has_other_libraries()
     }
-
-    /// Whether a path leads in the transaction where it leads outside of it, and to the same: it has changed nothing on the
-    /// way. Nothing is acquired or noted: this says nothing about what others change.
-    #[must_use]
-    pub fn finds_as_outside(&self, path: &[u8]) -> bool {
-        let (directory, root) = self.process.moved;
-        if directory || root || self.tree.root != self.tree.top || self.process.who != 0 {
-            return false;
-        }
-        match path.first() {
-            Some(b'/') => self.tree.finds_as_outside(path.to_vec()),
-            Some(_) => kernel::working_directory()
-                .is_ok_and(|directory| self.tree.finds_as_outside(join(&directory, path))),
-            None => true,
-        }
-    }
 }
 
 impl ShadowTree {
@@ -107,72 +90,6 @@ impl ShadowTree {
             self.libraries.judged.push((dir, link));
         }
         self.libraries.renamed
-    }
-
-    /// As [`Tx::finds_as_outside`], from the root on.
-    fn finds_as_outside(&self, path: Vec<u8>) -> bool {
-        // As the kernel.
-        const LINKS_MAX: u32 = 40;
-        const OF_LINKS: i32 = libc::AT_SYMLINK_NOFOLLOW;
-        let node_of = |way: &[u8], flags: i32| {
-            let stat = kernel::statx(libc::AT_FDCWD, way, flags).ok()?;
-            Some((stat.kind(), self.by_id.get(&(stat.id, stat.mnt)).copied()))
-        };
-        // Where the walk is, without links, and the node of that, if the transaction knows it.
-        let mut way = b"/".to_vec();
-        let mut here = Some(self.top);
-        // What is left of the path, the next first.
-        let mut rest = path;
-        let mut links = 0;
-        loop {
-            let start = rest.iter().position(|&byte| byte != b'/').unwrap_or(rest.len());
-            if start == rest.len() {
-                return true;
-            }
-            let end =
-                rest[start..].iter().position(|&b| b == b'/').map_or(rest.len(), |n| start + n);
-            let (name, after) = (rest[start..end].to_vec(), rest[end..].to_vec());
-            rest = after;
-            match &name[..] {
-                b"." => continue,
-                b".." => {
-                    way = split(&way).map_or_else(|| b"/".to_vec(), |(above, _)| above.to_vec());
-                    // It was there a moment ago.
-                    let Some((_, node)) = node_of(&way, OF_LINKS) else { return false };
-                    here = node;
-                    continue;
-                }
-                _ => {}
-            }
-            if let Some(node) = here.map(|id| &self.nodes[id]) {
-                let entry = node.dir.as_deref().and_then(|dir| dir.entries.get(&name[..]));
-                if node.has_own_permissions() || entry.is_some_and(|entry| entry.now != entry.base)
-                {
-                    return false;
-                }
-            }
-            let next = join(&way, &name);
-            // What keeps the kernel from going on keeps everybody from it.
-            let Some((kind, node)) = node_of(&next, OF_LINKS) else { return true };
-            if let Some(node) = node.map(|id| &self.nodes[id])
-                && (!matches!(node.data, Data::Stable) || node.has_own_permissions())
-            {
-                return false;
-            }
-            if kind == FileKind::Symlink {
-                links += 1;
-                let Ok(target) = kernel::read_link(libc::AT_FDCWD, &next) else { return false };
-                if links > LINKS_MAX {
-                    return true;
-                }
-                if target.starts_with(b"/") {
-                    (way, here) = (b"/".to_vec(), Some(self.top));
-                }
-                rest = [&target[..], &rest[..]].concat();
-                continue;
-            }
-            (way, here) = (next, node);
-        }
     }
 
     /// Whether a link leads to a directory of the stable tree, which may have libraries. What the transaction has put into

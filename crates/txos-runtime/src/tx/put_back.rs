@@ -220,7 +220,6 @@ impl Old {
             Setting::PipeSize => "the size of a pipe",
             Setting::Option(..) => "an option of a socket",
             Setting::Terminal => "the settings of a terminal",
-            Setting::Lock => "a lock of a file (flock), which another process may have by now",
         }
     }
 }
@@ -292,7 +291,7 @@ pub struct PutBack {
 
 impl PutBack {
     /// Before something is set.
-    pub(super) fn before(&mut self, file: File, real: i32, older: Option<i32>, setting: Setting) {
+    fn before(&mut self, file: File, real: i32, older: Option<i32>, setting: Setting) {
         if self.old.iter().any(|old| old.file == file && old.setting == setting) {
             return;
         }
@@ -302,7 +301,7 @@ impl PutBack {
     }
 
     /// It is set.
-    pub(super) fn after(&mut self, file: File, real: i32, setting: Setting) {
+    fn after(&mut self, file: File, real: i32, setting: Setting) {
         let old = self.old.iter_mut().find(|old| old.file == file && old.setting == setting);
         if let (Some(old), Ok(now)) = (old, kernel::setting(real, setting)) {
             old.set = now;

@@ -770,6 +770,8 @@ static void log_of_another_user(void) {
 
 /* A transaction that waits is ended by what ends the program natively: Ctrl-C. It leaves nothing. */
 static void interrupted(void) {
+    /* What is written is to be seen, and to wait. */
+    CHECK(setenv("TXOS_HOLD_OUTPUT", "0", 1) == 0);
     CHECK(mkfifo(scratch("fifo"), 0600) == 0);
     int file = open(scratch("locked"), O_CREAT | O_RDWR, 0600);
     struct flock whole = {.l_type = F_WRLCK};
@@ -902,6 +904,7 @@ static void interrupted_in_a_conflict(void) {
     int go[2], begun[2], status;
     char byte;
     const char *wanted = scratch("wanted");
+    CHECK(setenv("TXOS_HOLD_OUTPUT", "0", 1) == 0);
     CHECK(pipe(go) == 0 && pipe(begun) == 0);
     int process = fork();
     if (process == 0) {

@@ -765,7 +765,6 @@ impl Session {
             process: None,
             keeper: None,
             enlisted: Enlisted::default(),
-            loading: None,
             checkpoint: None,
             gives_up: false,
         }

@@ -17,8 +17,6 @@ pub enum Setting {
     Option(i32, i32),
     /// What a terminal does with what goes through it.
     Terminal,
-    /// The lock of flock(2): `LOCK_SH`, `LOCK_EX` or `LOCK_UN`.
-    Lock,
 }
 
 /// `fcntl(2)`: the signal for what happens to a descriptor.
@@ -37,9 +35,6 @@ const ROOM: usize = 64;
 /// # Errors
 /// As `fcntl(2)`, `getsockopt(2)` and `ioctl(2)`.
 pub fn setting(fd: i32, which: Setting) -> Sys<Vec<u8>> {
-    if which == Setting::Lock {
-        return file_lock(fd).map(|mode| mode.to_ne_bytes().to_vec());
-    }
     let mut told = [0_u8; ROOM];
     let at = told.as_mut_ptr();
     // SAFETY: there is room for what each of them tells, and of an option its length is told.
@@ -73,24 +68,6 @@ pub fn setting(fd: i32, which: Setting) -> Sys<Vec<u8>> {
     told.get(..len).map(<[u8]>::to_vec).ok_or(Errno::OVERFLOW)
 }
 
-/// The lock of flock(2) that an open file has, by its line in `/proc/self/fdinfo` (proc_pid_fdinfo(5)).
-fn file_lock(fd: i32) -> Sys<i32> {
-    let text = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{fd}"));
-    let text = text.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    let mode_of = |line: &str| {
-        let mut words = line.strip_prefix("lock:")?.split_ascii_whitespace().skip(1);
-        if words.next() != Some("FLOCK") {
-            return None;
-        }
-        match words.nth(1)? {
-            "WRITE" => Some(libc::LOCK_EX),
-            "READ" => Some(libc::LOCK_SH),
-            _ => None,
-        }
-    };
-    Ok(text.lines().find_map(mode_of).unwrap_or(libc::LOCK_UN))
-}
-
 /// Sets it to what [`setting`] has told.
 ///
 /// # Errors
@@ -105,7 +82,6 @@ pub fn set_setting(fd: i32, which: Setting, to: &[u8]) -> Sys<()> {
             Setting::PipeSize => sys!(SYS_fcntl, fd, libc::F_SETPIPE_SZ, number()?),
             Setting::Owner => sys!(SYS_fcntl, fd, F_SETOWN_EX, to.as_ptr()),
             Setting::Terminal => sys!(SYS_ioctl, fd, libc::TCSETS2, to.as_ptr()),
-            Setting::Lock => sys!(SYS_flock, fd, number()? | libc::LOCK_NB),
             Setting::Option(libc::SOL_SOCKET, libc::SO_SNDBUF) => {
                 return set_buffer(fd, [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], number()?);
             }

@@ -19,7 +19,6 @@ mod foreign;
 mod hostile;
 mod identities;
 mod images;
-mod itself;
 mod joint;
 mod kept;
 mod layers;

@@ -32,17 +32,6 @@ fn flags_options_and_terminals_are_as_they_were() {
 }
 
 #[test]
-fn locks_of_files_are_as_they_were() {
-    ran_silently(&["flocks"]);
-    let done = ran("lost_lock");
-    assert_eq!(
-        done.stderr.matches("the abort could not put back a lock of a file").count(),
-        1,
-        "{done:?}"
-    );
-}
-
-#[test]
 fn timers_are_as_they_would_be() {
     ran_silently(&["intervals", "over", "own", "timers", "open_timers", "fast", "signalled"]);
 }

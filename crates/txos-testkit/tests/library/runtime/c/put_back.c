@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -828,54 +827,6 @@ static void fast(void) {
 }
 
 /* A counter that is a lock: taken and given in the transaction, it is as it was. */
-/* What another open file can have: LOCK_EX, LOCK_SH or, of one that is locked to write, nothing. */
-static int left_by(int fd) {
-    char path[64];
-    int other, left = 0;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    CHECK((other = open(path, O_RDWR)) >= 0);
-    if (flock(other, LOCK_EX | LOCK_NB) == 0)
-        left = LOCK_EX;
-    else if (flock(other, LOCK_SH | LOCK_NB) == 0)
-        left = LOCK_SH;
-    CHECK(close(other) == 0);
-    return left;
-}
-
-/* The lock of a descriptor from before is as it was after an abort, and as it was left after a commit. */
-static void flocks(void) {
-    static const int modes[] = {LOCK_UN, LOCK_SH, LOCK_EX}, left[] = {LOCK_EX, LOCK_SH, 0};
-    int fd = open("locked", O_RDWR | O_CREAT, 0600);
-    CHECK(fd >= 0);
-    for (int was = 0; was < 3; was++)
-        for (int set = 0; set < 3; set++)
-            for (int end = 0; end < 3; end++) {
-                CHECK(flock(fd, modes[was]) == 0 && left_by(fd) == left[was]);
-                CHECK(sys_xbegin(0) == 0);
-                if (end == 1)
-                    CHECK(flock(fd, LOCK_EX) == 0 && pwrite(fd, "x", 1, 0) == 1);
-                CHECK(flock(fd, modes[set]) == 0);
-                if (end < 2)
-                    sys_xabort(1);
-                else
-                    CHECK(sys_xend() == 0);
-                CHECK(left_by(fd) == left[end < 2 ? was : set]);
-            }
-    CHECK(flock(fd, LOCK_UN) == 0 && unlink("locked") == 0);
-}
-
-/* One that was let go of, and that another one has by then, stays there, and that is said. */
-static void lost_lock(void) {
-    int fd = open("locked", O_RDWR | O_CREAT, 0600), other = open("locked", O_RDWR);
-    CHECK(fd >= 0 && other >= 0 && flock(fd, LOCK_EX) == 0);
-    CHECK(sys_xbegin(0) == 0 && flock(fd, LOCK_UN) == 0);
-    long id = sys_xpause();
-    CHECK(id > 0 && flock(other, LOCK_EX | LOCK_NB) == 0 && sys_xresume(id) == 0);
-    sys_xabort(1);
-    CHECK(flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK);
-    CHECK(flock(other, LOCK_UN) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink("locked") == 0);
-}
-
 static void lock(void) {
     int fd = eventfd(1, EFD_SEMAPHORE);
     uint64_t one = 1;
@@ -978,8 +929,6 @@ static const struct {
     {"prepared", prepared},
     {"fast", fast},
     {"lock", lock},
-    {"flocks", flocks},
-    {"lost_lock", lost_lock},
     {"signalled", signalled},
     {"failing", failing},
     {"master", master},
