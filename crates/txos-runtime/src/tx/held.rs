@@ -656,6 +656,12 @@ impl Tx {
         Ok(())
     }
 
+    /// Whether signals wait for the commit.
+    #[must_use]
+    pub fn holds_signals(&self) -> bool {
+        self.held.later.iter().any(|one| matches!(one.what, What::Signal(_)))
+    }
+
     /// A call that sends a signal.
     ///
     /// # Errors
