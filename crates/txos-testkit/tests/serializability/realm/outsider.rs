@@ -100,10 +100,10 @@ fn root_refuses_what_a_user_has_put_in_its_place() {
     let squat = "mkdir -m 700 taken; exec 7<taken; flock 7; echo >&8; read _ <&9";
     let squatter = user.runs(Invocation::shell(squat).dir(&open)).meeting(&mut meeting).start();
     assert!(meeting.arrived());
-    refused("taken", "others can write it");
+    refused("taken", "it belongs to user");
     // Open to root as well, with something in it.
     as_user("chmod 777 taken; touch taken/realm-0-0");
-    refused("taken", "others can write it");
+    refused("taken", "it belongs to user");
     meeting.go();
     let _ = squatter.wait().expect(0);
     // A link to a directory of root's, to one of the user's, to nothing.
