@@ -65,6 +65,17 @@ pub const SYNCHRONOUS: Set = of(libc::SIGSEGV)
 /// All others, of those that can be blocked.
 pub const SENT: Set = !(SYNCHRONOUS | of(libc::SIGKILL) | of(libc::SIGSTOP));
 
+/// What does nothing by itself, or stops and continues a process.
+const HARMLESS: [i32; 7] = [
+    libc::SIGCHLD,
+    libc::SIGCONT,
+    libc::SIGURG,
+    libc::SIGWINCH,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
+
 /// What ends a command that runs as one transaction at once, if nobody handles it.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
@@ -485,16 +496,7 @@ fn that_end(signals: Set) -> Set {
     if signals & !all_ending() == 0 {
         return signals & ending();
     }
-    const OTHER: [i32; 7] = [
-        libc::SIGCHLD,
-        libc::SIGCONT,
-        libc::SIGURG,
-        libc::SIGWINCH,
-        libc::SIGTSTP,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-    ];
-    let is_one = |signal: &i32| signals & of(*signal) != 0 && !OTHER.contains(signal);
+    let is_one = |signal: &i32| signals & of(*signal) != 0 && !HARMLESS.contains(signal);
     let all: Vec<i32> = (1..=64).filter(is_one).collect();
     that_are_default(&all)
 }
@@ -707,12 +709,10 @@ pub fn release(late: Vec<Late>, mask: Set) {
 
 /// The signals that end a wait with this mask: a handler takes them, or they end the process.
 fn waking(mask: Set) -> Set {
-    const NOTHING: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
-    const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
     let wakes = |&signal: &i32| {
         of(signal) & SENT & !mask != 0
             && kernel_action(signal, None).is_ok_and(|action| match action.handler {
-                libc::SIG_DFL => !NOTHING.contains(&signal) && !STOPS.contains(&signal),
+                libc::SIG_DFL => !HARMLESS.contains(&signal),
                 handler => handler != libc::SIG_IGN,
             })
     };

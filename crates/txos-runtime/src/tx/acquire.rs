@@ -30,6 +30,12 @@ const PAGES_MAX: u32 = 64;
 pub const DOOMED: Errno = Errno::CANCELED;
 
 impl Tx {
+    /// Whether another transaction has won against it, as far as the realm knows: it has not been told yet.
+    #[must_use]
+    pub fn has_lost_meanwhile(&self) -> bool {
+        self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed)
+    }
+
     /// Acquires a facet in the realm.
     ///
     /// # Errors

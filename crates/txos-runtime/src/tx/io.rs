@@ -4,7 +4,6 @@
 //! files are read by the kernel too, once their facets are acquired.
 
 use txos_engine::object::FileKind;
-use txos_engine::realm::TxHandle;
 
 use super::Tx;
 use super::content::Data;
@@ -76,7 +75,7 @@ impl Tx {
                 }
                 self.before_taking(call, real)?;
                 // What comes when it has lost is the next attempt's, or another reader's.
-                let lost = || self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed);
+                let lost = || self.has_lost_meanwhile();
                 let moved = call.with_descriptor(0, real);
                 // At a place nothing is waited for: what has places answers, and all else has none.
                 let answer = match uses_offset(call) {

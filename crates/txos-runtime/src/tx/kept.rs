@@ -26,6 +26,7 @@ use super::effects::is_to_end;
 use super::files::File;
 use super::io::buffers;
 use super::kernel::{self, Errno, Sys};
+use super::received::{LENGTH_AT, LIVE, one_of_several};
 use super::sockets::Header;
 use super::{Tx, flags};
 use crate::call::Call;
@@ -290,16 +291,9 @@ impl Read {
 impl Tx {
     /// Whether so much that is taken before the end can be kept for another attempt.
     pub(super) fn may_keep(&self, origin: Origin, bytes: u64) -> bool {
-        const NEVER: u32 = flags::COMMAND
-            | flags::PROCESSES
-            | flags::THREADS
-            | flags::MANAGED
-            | flags::ORDERED
-            | flags::ORDER_RESET
-            | flags::AFTER;
         // Another thread would read what comes after it first.
         self.how.flags & flags::RESTART != 0
-            && self.how.flags & NEVER == 0
+            && self.how.flags & LIVE == 0
             && !self.waits.has_members()
             && !self.went_out()
             && (origin == Origin::Socket || !self.held.input.has_gone_out())
@@ -336,7 +330,7 @@ impl Tx {
             }
             let given = self.give_kept(&read, at)?;
             let more = match read.wants_all && given < room {
-                true => self.read_rest(call, file, real, &read, given),
+                true => self.read_rest(call, (file, real), at, &read, given),
                 false => 0,
             };
             return Ok(Some(given + more));
@@ -347,7 +341,10 @@ impl Tx {
             return Ok(None);
         }
         self.before_taking(call, real)?;
-        let bytes = call.with_descriptor(0, real).answer_waiting_unless(&|| self.is_lost())?;
+        let bytes = call
+            .with_descriptor(0, real)
+            .answer_waiting_unless(&|| self.has_lost_meanwhile() || is_to_end());
+        let bytes = bytes?;
         if read.peeks || bytes == 0 && !self.held.input.kept.is_of_terminal(at) {
             return Ok(Some(bytes));
         }
@@ -362,14 +359,37 @@ impl Tx {
         };
         if !is_kept {
             let id = kernel::look_fd(real)?.id;
-            self.held.input.kept.close(|one| one.id == id);
+            self.close_kept_from(id);
             self.held.output.went_out = true;
         }
         Ok(Some(bytes))
     }
 
-    /// What follows in a call that waits until it has all: how much came.
-    fn read_rest(&mut self, call: &Call, file: File, real: i32, read: &Read, given: u64) -> u64 {
+    /// What is left of a call that waits until it has all: how much came. It is kept if what came before it is.
+    pub(super) fn take_rest(
+        &mut self,
+        rest: &Call,
+        file: File,
+        real: i32,
+        kept: Option<usize>,
+    ) -> u64 {
+        let kept = kept.map_or(Ok(None), |at| self.read_kept(rest, file, real, at));
+        let answer = kept.and_then(|more| match more {
+            Some(more) => Ok(more),
+            None => rest.with_descriptor(0, real).answer_waiting(),
+        });
+        answer.unwrap_or(0)
+    }
+
+    /// What follows what was kept in such a call: how much came.
+    fn read_rest(
+        &mut self,
+        call: &Call,
+        (file, real): (File, i32),
+        at: usize,
+        read: &Read,
+        given: u64,
+    ) -> u64 {
         let (mut skip, mut done) = (given, 0);
         for piece in &read.pieces {
             let part = piece.after(skip);
@@ -380,12 +400,7 @@ impl Tx {
             let words = [call.word(0), part.address(), part.len(), libc::MSG_WAITALL as u64, 0, 0];
             // SAFETY: a piece of the program's own buffers.
             let rest = unsafe { Call::new(libc::SYS_recvfrom, words) };
-            let answer = match self.receive(&rest, file, real) {
-                Ok(Some(more)) => Ok(more),
-                Ok(None) => rest.with_descriptor(0, real).answer_waiting(),
-                Err(errno) => Err(errno),
-            };
-            let more = answer.unwrap_or(0);
+            let more = self.take_rest(&rest, file, real, Some(at));
             done += more;
             if more < part.len() {
                 break;
@@ -420,25 +435,14 @@ impl Tx {
 
     /// `recvmmsg(2)`: what is kept is its first message.
     fn read_kept_as_message(&mut self, call: &Call, file: File, real: i32, at: usize) -> Sys<u64> {
-        /// Where the length of what was received is, after the header.
-        const LENGTH_AT: usize = 56;
         if call.word(2) as u32 == 0 {
             return Ok(0);
         }
         let item = call.pointer::<[u64; 8]>(1).item(0);
-        let asked = call.int(3) & !libc::MSG_WAITFORONE;
-        // SAFETY: it is the program's own header, as its call for one message would have it.
-        let one = unsafe {
-            Call::new(libc::SYS_recvmsg, [call.word(0), item.address(), asked as u64, 0, 0, 0])
-        };
+        let one = one_of_several(call, item, call.int(3) & !libc::MSG_WAITFORONE);
         let bytes = self.read_kept(&one, file, real, at)?.unwrap_or(0);
         item.part::<u32>(LENGTH_AT).write(u32::try_from(bytes).unwrap_or(u32::MAX))?;
         Ok(1)
-    }
-
-    fn is_lost(&self) -> bool {
-        use txos_engine::realm::TxHandle;
-        self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed) || is_to_end()
     }
 
     /// Something goes out, to whomever: what comes from pipes and terminals from now on is not kept.
@@ -447,9 +451,9 @@ impl Tx {
         self.held.output.went_out |= given;
     }
 
-    /// The same of a socket on which something goes out.
-    pub(super) fn close_kept_socket(&mut self, socket: FileId) {
-        let given = self.held.input.kept.close(|one| one.id == socket);
+    /// The same of one of them: something goes out there, or is read past this.
+    pub(super) fn close_kept_from(&mut self, id: FileId) {
+        let given = self.held.input.kept.close(|one| one.id == id);
         self.held.output.went_out |= given;
     }
 
@@ -466,9 +470,7 @@ impl Tx {
         if self.held.input.kept.is_left(at) {
             return Err(Errno::INVAL);
         }
-        if self.held.input.kept.close(|one| one.id == stat.id) {
-            self.held.output.went_out = true;
-        }
+        self.close_kept_from(stat.id);
         Ok(())
     }
 

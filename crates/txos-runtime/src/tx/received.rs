@@ -31,7 +31,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use txos_engine::object::FileId;
-use txos_engine::realm::TxHandle;
 
 use super::effects::is_to_end;
 use super::files::{Descriptor, File};
@@ -83,6 +82,14 @@ const UNCLEAR: &str = "epoll can't tell what is left in a pipe";
 const TAKEN: &str = "what was received from a socket before the end";
 /// The same of pipes.
 const TAKEN_PIPE: &str = "what was read from a pipe before the end";
+/// Transactions that read live from what is no socket, and keep nothing for a next attempt.
+pub(super) const LIVE: u32 = flags::COMMAND
+    | flags::PROCESSES
+    | flags::THREADS
+    | flags::MANAGED
+    | flags::ORDERED
+    | flags::ORDER_RESET
+    | flags::AFTER;
 /// Longer than any look at how things are.
 const LONG: Duration = Duration::from_secs(1 << 20);
 
@@ -696,13 +703,6 @@ impl Tx {
 
     /// Whether a pipe may be looked at, which the kernel has at the number `before` since before the transaction.
     fn find_pipe(&mut self, before: i32, real: i32) -> Sys<Receiving> {
-        const LIVE: u32 = flags::COMMAND
-            | flags::PROCESSES
-            | flags::THREADS
-            | flags::MANAGED
-            | flags::ORDERED
-            | flags::ORDER_RESET
-            | flags::AFTER;
         if self.how.flags & LIVE != 0 || !are_asked_for(self.how.flags) {
             return Ok(Receiving::Own);
         }
@@ -760,9 +760,8 @@ impl Tx {
         if !self.may_keep(Origin::Terminal, 0) {
             return Ok(Receiving::Own);
         }
-        let kept = self.held.input.kept.add(id, number, Origin::Terminal, Vec::new());
-        let source = Source { at_once: true, kept: Some(kept), ..Source::of(id, number, number) };
-        Ok(Receiving::From(self.held.input.add(source)))
+        self.held.input.kept.add(id, number, Origin::Terminal, Vec::new());
+        Ok(self.known_source(id, number).unwrap_or_default())
     }
 
     /// The pipe that a source is.
@@ -871,7 +870,7 @@ impl Tx {
             };
             let found = while_waiting(|| kernel::events(told, libc::POLLIN, within))?;
             // What comes when it has lost is the next attempt's, or another reader's.
-            if self.locks.handle.as_ref().is_some_and(TxHandle::is_doomed) {
+            if self.has_lost_meanwhile() {
                 return Err(Errno::CANCELED);
             }
             if found != 0 {
@@ -1106,16 +1105,11 @@ impl Tx {
                     // The kernel takes the rest.
                     Ok(None) if done == 0 => return Ok(None),
                     Ok(None) => {
-                        let rest = look.that_takes();
-                        let more = match (self.kept_at(at), self.file(call.int(0))) {
-                            (Some(kept), Ok(file)) => self.read_kept(&rest, file, real, kept),
-                            _ => Ok(None),
-                        };
-                        let more = more.and_then(|more| match more {
-                            Some(more) => Ok(more),
-                            None => rest.answer_waiting(),
-                        });
-                        return Ok(Some(done + more.unwrap_or(0)));
+                        let Ok(file) = self.file(call.int(0)) else { return Ok(Some(done)) };
+                        let kept = self.kept_at(at);
+                        return Ok(Some(
+                            done + self.take_rest(&look.that_takes(), file, real, kept),
+                        ));
                     }
                     Err(errno) => Err(errno),
                 },
@@ -1267,8 +1261,6 @@ impl Tx {
     }
 
     fn receive_several(&mut self, call: &Call, at: usize) -> Sys<Option<u64>> {
-        /// Where the length of what was received is, after the header.
-        const LENGTH_AT: usize = 56;
         let messages = call.pointer::<[u64; 8]>(1);
         let (count, asked) = (call.word(2) as u32 as u64, call.int(3));
         let within = match call.pointer::<[i64; 2]>(4) {
@@ -1286,11 +1278,7 @@ impl Tx {
             let item = messages.item(done);
             let once = done > 0 && asked & libc::MSG_WAITFORONE != 0;
             let one = asked & !libc::MSG_WAITFORONE | if once { libc::MSG_DONTWAIT } else { 0 };
-            // SAFETY: it is the program's own header, as its call for one message would have it.
-            let call = unsafe {
-                let words = [call.word(0), item.address(), one as u64, 0, 0, 0];
-                Call::new(libc::SYS_recvmsg, words)
-            };
+            let call = one_of_several(call, item, one);
             let received = match self.held.input.sources.get(at).is_some_and(|s| !s.at_once) {
                 true => self.receive_one(&call, at),
                 false => Ok(None),
@@ -1422,7 +1410,7 @@ impl Tx {
         let sources = input.sources.iter_mut().filter(is_it);
         let lost: Vec<String> = sources.filter_map(Source::take_and_tell).collect();
         lost.iter().for_each(|words| say(words));
-        self.close_kept_socket(socket);
+        self.close_kept_from(socket);
     }
 
     /// From here on nothing is only looked at: other threads enter.
@@ -1845,6 +1833,16 @@ fn taken_by_another(source: &Source) -> Failure {
         ),
         ..Failure::default()
     }
+}
+
+/// Where a message of `recvmmsg(2)` has the length of what was received, after the header.
+pub(super) const LENGTH_AT: usize = 56;
+
+/// The call for one message of a `recvmmsg(2)`, with these flags.
+pub(super) fn one_of_several(call: &Call, item: UserPtr<[u64; 8]>, flags: i32) -> Call {
+    let words = [call.word(0), item.address(), flags as u64, 0, 0, 0];
+    // SAFETY: it is the program's own header, as its call for one message would have it.
+    unsafe { Call::new(libc::SYS_recvmsg, words) }
 }
 
 /// So many bytes of what was looked at in a socket were lost, in words.
