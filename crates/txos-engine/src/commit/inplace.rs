@@ -1,6 +1,7 @@
 //! What a rename cannot say: content and attributes of an inode that stays.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -242,14 +243,21 @@ pub(super) fn find_appended(file: &OwnedFd, length: u64, tail: &[u8]) -> Sys<Opt
     Ok(found.map(|at| length + at as u64))
 }
 
-/// Takes a piece out of a file, which is open for both: what is behind it moves up.
+/// Takes a piece out of a file, which is open for both: what is behind it moves up, also what others append meanwhile.
 pub(super) fn take_out(file: &OwnedFd, at: u64, length: u64) -> Sys<()> {
-    let end = len(file)?;
-    let behind = end.saturating_sub(at + length);
-    let mut rest = vec![0u8; usize::try_from(behind).map_err(|_| Errno::FBIG)?];
-    let n = read_full(file, &mut rest, at + length)?;
-    sys::write_all_at(file.as_fd(), rest.get(..n).unwrap_or_default(), at)?;
-    sys::truncate(file.as_fd(), at + n as u64)
+    let (mut from, mut to) = (at + length, at);
+    let mut buffer = vec![0u8; 1 << 16];
+    loop {
+        let end = len(file)?;
+        if end <= from {
+            // Nobody has appended since the last look.
+            return if end > to { sys::truncate(file.as_fd(), to) } else { Ok(()) };
+        }
+        let room = usize::try_from(end - from).unwrap_or(usize::MAX).min(buffer.len());
+        let n = read_full(file, buffer.get_mut(..room).unwrap_or_default(), from)?;
+        sys::write_all_at(file.as_fd(), buffer.get(..n).unwrap_or_default(), to)?;
+        (from, to) = (from + n as u64, to + n as u64);
+    }
 }
 
 /// Compares what a file holds at the places of a patch with what was there and what was to be there;
@@ -434,62 +442,84 @@ pub(super) fn copy_attrs(from: &EntryRef, to: &EntryRef) -> Sys<()> {
 /// Whether some process has a regular file open for writing: then no read lease can be had on it
 /// (fcntl(2), F_SETLEASE). Where leases are refused for another reason the answer is no.
 pub(super) fn has_writer(end: &EntryRef) -> bool {
-    match end.open_now(OFlags::RDONLY) {
+    is_open_to_writers(end.open_now(OFlags::RDONLY))
+}
+
+/// The same for what is at a name in a directory, which is not followed.
+pub(super) fn has_writer_at(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    is_open_to_writers(sys::open_at(dir, name, flags))
+}
+
+fn is_open_to_writers(opened: Sys<OwnedFd>) -> bool {
+    match opened {
         Ok(fd) => lease_refused(fd.as_fd()),
         // Somebody has a lease on it, and may have it open for writing.
         Err(e) => e == Errno::AGAIN,
     }
 }
 
-#[allow(unsafe_code)]
 pub(super) fn lease_refused(fd: BorrowedFd<'_>) -> bool {
-    use std::os::fd::AsRawFd;
-    // SAFETY: fcntl with F_SETLEASE takes an integer and touches no memory of ours. The lease ends
-    // when the descriptor is closed, right after; SIGIO is ignored by whoever commits.
-    unsafe {
-        if libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) == 0 {
-            libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK);
-            return false;
+    match set_lease(fd, libc::F_RDLCK) {
+        Ok(()) => {
+            let _ = set_lease(fd, libc::F_UNLCK);
+            false
         }
+        Err(e) => e == Errno::AGAIN,
     }
-    std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
 }
+
+/// Takes a lease on an open file, or gives it up (fcntl(2), F_SETLEASE). If another process opens the file meanwhile, the kernel
+/// sends a signal: SIGURG, which does nothing to a process that has no handler for it. SIGIO, which it would be
+/// otherwise, would end a program that commits, or call a handler that is meant for something else.
+#[allow(unsafe_code)]
+fn set_lease(fd: BorrowedFd<'_>, kind: i32) -> Sys<()> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: fcntl with F_SETSIG and F_SETLEASE takes integers and touches no memory of ours. A lease ends with its
+    // descriptor at the latest.
+    let failed = unsafe {
+        (kind != libc::F_UNLCK && libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) < 0)
+            || libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) < 0
+    };
+    if !failed {
+        return Ok(());
+    }
+    let e = std::io::Error::last_os_error().raw_os_error();
+    Err(e.map_or(Errno::IO, Errno::from_raw_os_error))
+}
+
+/// `F_SETSIG` of fcntl(2), which the libc crate does not have.
+const F_SETSIG: i32 = 10;
 
 /// Keeps others from opening a file while it is there: who tries waits (fcntl(2), F_SETLEASE).
 #[derive(Debug)]
 pub(super) struct Alone<'a>(BorrowedFd<'a>);
 
 impl<'a> Alone<'a> {
-    /// With a file of which this is the only descriptor. `None` if somebody else has it open, or if
-    /// leases are refused here.
-    #[allow(unsafe_code)]
+    /// With a file of which this is the only descriptor, as soon as those who have it open for a moment only have closed it
+    /// again. `None` if somebody keeps it open, or if leases are refused here.
     pub fn with(file: &'a OwnedFd) -> Option<Alone<'a>> {
-        use std::os::fd::AsRawFd;
-        // SAFETY: as in `lease_refused`, but that the lease ends when this is dropped.
-        let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
-        (taken == 0).then(|| Alone(file.as_fd()))
-    }
-}
-
-impl Drop for Alone<'_> {
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        use std::os::fd::AsRawFd;
-        // SAFETY: as in `lease_refused`.
-        unsafe {
-            libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK);
+        let until = Instant::now() + OTHERS_WAIT;
+        loop {
+            match set_lease(file.as_fd(), libc::F_WRLCK) {
+                Ok(()) => return Some(Alone(file.as_fd())),
+                Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(OTHERS_PAUSE),
+                Err(_) => return None,
+            }
         }
     }
 }
 
-/// Makes sure that a lease broken under our hands does not end the process.
-#[allow(unsafe_code)]
-pub(super) fn ignore_lease_breaks() {
-    // SAFETY: setting SIGIO to "ignore" installs no handler and cannot fail for this signal.
-    unsafe {
-        libc::signal(libc::SIGIO, libc::SIG_IGN);
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        let _ = set_lease(self.0, libc::F_UNLCK);
     }
 }
+
+/// How long [`Alone::with`] waits for others to close a file.
+const OTHERS_WAIT: Duration = Duration::from_millis(2);
+/// How long it sleeps between two tries.
+const OTHERS_PAUSE: Duration = Duration::from_micros(100);
 
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used)]
@@ -544,7 +574,6 @@ mod tests {
     /// Who opens a file waits until whoever takes something out of it has finished.
     #[test]
     fn a_line_that_comes_while_ours_is_taken_out() {
-        ignore_lease_breaks();
         let dir = tempfile::tempdir().unwrap();
         let (path, read, write) = file(&dir, "old\nours\n");
         let both: OwnedFd = OpenOptions::new().read(true).write(true).open(&path).unwrap().into();

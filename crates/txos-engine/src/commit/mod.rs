@@ -257,7 +257,6 @@ pub fn commit(
 ) -> Result<Summary> {
     let Planned { mut plan, is_part } = planned;
     check_boot(tx)?;
-    inplace::ignore_lease_breaks();
     let _rights = sys_owner::rights();
     let _lock = lock(home, options)?;
     let mut journal = recover::recover_locked(home, progress)?.0;

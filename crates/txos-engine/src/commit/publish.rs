@@ -98,6 +98,7 @@ pub(super) fn publish(
             time: times.get(&index).copied(),
         };
         apply(plan, roots, op, &at, &|| reached.ops.set(index + 1))?;
+        let base = at.base;
         touched.extend(op.base.iter().chain(&op.new).map(|v| v.id));
         changed.note(op, roots);
         // Behind a gate nobody can have opened it since it was looked at.
@@ -109,6 +110,10 @@ pub(super) fn publish(
             let slot = roots.slot(op).map_err(|e| at_target(plan, op, "looking at", e))?;
             if inplace::has_writer(&slot) {
                 return Err(being_written(plan, op));
+            }
+            // Who wrote after the last look and had closed it by this one.
+            if let Some(base) = &base {
+                is_whole(plan, op, base, &slot)?;
             }
         }
         if index % 256 == 255 {
@@ -280,6 +285,14 @@ pub(super) fn came_out_whole(before: &Version, now: &Version) -> bool {
     }
 }
 
+/// Fails if what came out of the tree is not what was expected there.
+fn is_whole(plan: &Plan, op: &Op, base: &Version, slot: &EntryRef) -> Result<()> {
+    match slot.look().map_err(|e| at_target(plan, op, "looking at", e))? {
+        Some(now) if came_out_whole(base, &now) => Ok(()),
+        now => Err(conflict(plan, op, ConflictKind::ChangedWhileReplaced, now)),
+    }
+}
+
 /// What an operation finds when it is its turn.
 struct Instant<'a> {
     /// What must be at its target.
@@ -408,9 +421,9 @@ impl Step<'_> {
 
     /// What came out of the tree must be what was expected there.
     fn verify(&self, slot: &EntryRef) -> Result<()> {
-        match (&self.at.base, slot.look().map_err(|e| self.io("looking at", e))?) {
-            (Some(base), Some(now)) if came_out_whole(base, &now) => Ok(()),
-            (_, now) => Err(self.conflict(ConflictKind::ChangedWhileReplaced, now)),
+        match &self.at.base {
+            Some(base) => is_whole(self.plan, self.op, base, slot),
+            None => Err(self.conflict(ConflictKind::ChangedWhileReplaced, None)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::roots::Roots;
-use super::{Phase, Progress, inplace, publish, reads_after_undo, record};
+use super::{Phase, Progress, publish, reads_after_undo, record};
 use crate::error::Result;
 use crate::id::TxId;
 use crate::journal::{self, Journal};
@@ -76,7 +76,6 @@ pub(super) fn recover_locked(home: &Home, progress: &dyn Progress) -> Result<(Jo
         (journal::Progress::Ready | journal::Progress::Undoing, _)
         | (journal::Progress::Applied, false) => {
             progress.phase(Phase::Undoing, Some(found.plan.ops.len() as u64));
-            inplace::ignore_lease_breaks();
             let roots = Roots::open(&found.plan)?;
             let touched = reads_after_undo::Touched::seen(&found.plan, &roots);
             recovered.notes = publish::undo(&found.plan, &roots, publish::Extent::Unknown)?;

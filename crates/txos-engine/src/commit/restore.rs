@@ -415,7 +415,6 @@ pub fn restore(
     handle: Option<&mut TxHandle<'_>>,
     progress: &dyn Progress,
 ) -> Result<Restored> {
-    inplace::ignore_lease_breaks();
     let _rights = crate::sys_owner::rights();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use super::history_entries::entries_of;
 use super::roots::{Roots, at_target};
 use super::{
-    ExecContext, Left, Options, Progress, Summary, execute, inplace, left, merge, record, recorded,
-    recover, stage,
+    ExecContext, Left, Options, Progress, Summary, execute, left, merge, record, recorded, recover,
+    stage,
 };
 use crate::changeset::Entry;
 use crate::error::{Conflict, ConflictKind, Error, Result};
@@ -41,7 +41,6 @@ pub fn revert(
     handle: Option<&mut TxHandle<'_>>,
     progress: &dyn Progress,
 ) -> Result<Summary> {
-    inplace::ignore_lease_breaks();
     let _rights = crate::sys_owner::rights();
     let _lock = home.lock_commits()?;
     let mut journal = recover::recover_locked(home, progress)?.0;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::control::TAILS;
 use super::log::GrownRecord;
 use super::replay;
-use crate::commit::inplace::{self, not_ours};
+use crate::commit::inplace::{self, Alone, not_ours};
 use crate::error::{Error, Result};
 use crate::path;
 use crate::sys;
@@ -37,33 +37,42 @@ pub(super) fn reserve(file: &OwnedFd, record: &GrownRecord) -> std::result::Resu
 /// Where appended bytes came to be, and how many.
 pub(super) type Piece = (u64, u64);
 
-/// Appends what a record says, and notes where that came to be, also of a part of it.
+/// Appends what a record says, and notes where that came to be, also of a part of it. Gives whether nobody else has appended
+/// something by the end: what comes behind it came later.
 ///
 /// # Errors
-/// `EBUSY` if somebody else has changed the length of the file.
+/// `EBUSY` if it did not come to be where the record says, all of it: somebody else has changed the length of the file.
 pub(super) fn append(
     file: &OwnedFd,
     record: &GrownRecord,
     pieces: &mut Vec<Piece>,
-) -> std::result::Result<(), Errno> {
+) -> std::result::Result<bool, Errno> {
     if sys::size(file)? != record.length {
         return Err(Errno::BUSY);
     }
     let mut rest = &record.tail[..];
+    let mut place = record.length;
     while !rest.is_empty() {
         let (end, count) = sys::append_some(file.as_fd(), rest)?;
         pieces.push((end.saturating_sub(count), count));
+        if end != place + count {
+            return Err(Errno::BUSY);
+        }
+        place = end;
         rest = rest.get(usize::try_from(count).unwrap_or(usize::MAX)..).unwrap_or_default();
     }
-    let end = record.length + record.tail.len() as u64;
-    if sys::size(file)? == end { Ok(()) } else { Err(Errno::BUSY) }
+    Ok(sys::size(file)? == place)
 }
 
-/// Takes out what [`append`] has appended.
+/// Takes out what [`append`] has appended, while nobody else can open the file if nobody has.
 ///
 /// # Errors
 /// The kernel's.
 pub(super) fn take_out(file: &OwnedFd, pieces: &[Piece]) -> std::result::Result<(), Errno> {
+    if pieces.is_empty() {
+        return Ok(());
+    }
+    let _alone = Alone::with(file);
     pieces.iter().rev().try_for_each(|&(at, count)| inplace::take_out(file, at, count))
 }
 
@@ -181,7 +190,7 @@ pub(super) fn undo(
             Left::Lost(None) | Left::Part(0) => continue,
             Left::Lost(Some((file, (at, count)))) => {
                 note(progress)?;
-                inplace::take_out(file, *at, *count).map_err(io)?;
+                take_out(file, &[(*at, *count)]).map_err(io)?;
                 continue;
             }
             Left::Whole => record.tail.len(),
@@ -192,7 +201,7 @@ pub(super) fn undo(
         let ours = record.tail.get(..count).unwrap_or_default();
         if super::read_whole(&file, record.length, count).map_err(io)?.is_some_and(|b| b == ours) {
             note(progress)?;
-            inplace::take_out(&file, record.length, count as u64).map_err(io)?;
+            take_out(&file, &[(record.length, count as u64)]).map_err(io)?;
         }
     }
     Ok(())

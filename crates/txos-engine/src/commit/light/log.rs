@@ -18,7 +18,7 @@ use crate::id::TxId;
 use crate::object::FileId;
 use crate::store::Home;
 use crate::sys;
-use crate::version::Stamp;
+use crate::version::{Stamp, Version};
 
 /// First bytes of a half.
 const MAGIC: &[u8; 8] = b"TXOSLIGH";
@@ -75,6 +75,29 @@ pub(super) struct NewFile {
     pub content: Vec<u8>,
 }
 
+/// What a file is that another one replaces, or that goes: whoever finishes what a dead process has begun finds by it whether
+/// somebody else has changed the file since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OldFile {
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub mtime: Stamp,
+}
+
+impl OldFile {
+    pub fn of(version: &Version) -> OldFile {
+        let Version { mode, uid, gid, size, mtime, .. } = *version;
+        OldFile { mode, uid, gid, size, mtime }
+    }
+
+    /// Whether it is as it was: a rename changes neither.
+    pub fn is(&self, now: &Version) -> bool {
+        *self == OldFile::of(now) && now.nlink == 1
+    }
+}
+
 /// What happens to one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NameRecord {
@@ -82,6 +105,9 @@ pub(super) struct NameRecord {
     pub path: Vec<u8>,
     /// Which file was there.
     pub before: Option<FileId>,
+    /// What it was. A list of its own in the record: unknown in those of older versions.
+    #[serde(skip)]
+    pub old: Option<OldFile>,
     /// What is put there; `None`: the name goes.
     pub after: Option<NewFile>,
     /// The store on its file system.
@@ -172,7 +198,8 @@ impl Record {
     /// The lists, one behind the other.
     pub fn body(&self) -> Vec<u8> {
         // Encoding plain data into memory does not fail; an empty body would be no valid record.
-        let lists = (&self.files, &self.names, &self.grown, &self.moves, &self.times);
+        let old: Vec<Option<OldFile>> = self.names.iter().map(|name| name.old).collect();
+        let lists = (&self.files, &self.names, &self.grown, &self.moves, &self.times, &old);
         postcard::to_stdvec(&lists).unwrap_or_default()
     }
 
@@ -232,10 +259,12 @@ pub(super) fn read_record(bytes: &[u8], epoch: u64) -> Option<Read> {
     }
     let mut body = bytes.get(HEADER..)?;
     let files: Vec<FileRecord> = next_list(&mut body)?;
-    let names: Vec<NameRecord> = next_list(&mut body)?;
+    let mut names: Vec<NameRecord> = next_list(&mut body)?;
     let grown: Vec<GrownRecord> = next_list(&mut body)?;
     let moves: Vec<MoveRecord> = next_list(&mut body)?;
     let times: Vec<TimeRecord> = next_list(&mut body)?;
+    let old: Vec<Option<OldFile>> = next_list(&mut body)?;
+    names.iter_mut().zip(old).for_each(|(name, old)| name.old = old);
     let sound = |f: &FileRecord| {
         f.path.starts_with(b"/")
             && !f.path.contains(&0)

@@ -632,7 +632,7 @@ impl Commit<'_> {
                     Error::Unfinished { .. } => cause,
                     // A process that dies now has not come to the bytes.
                     cause if stages => match note(control::NAMES) {
-                        Ok(()) => self.taken_back(cause, self.work.changes.take_back()),
+                        Ok(()) => self.taken_back(cause, self.work.changes.take_back(self.id)),
                         Err(noting) => self.unfinished(cause, noting),
                     },
                     cause => cause,
@@ -914,13 +914,15 @@ impl Commit<'_> {
         }
         for (target, file) in files() {
             let io = |e| at(target, e);
+            let mut is_last = true;
             if let Some(growth) = found.growth(target) {
                 note(control::TAILS + begun.grown.len() as u64)?;
                 begun.grown.push((target, Vec::new()));
                 let (_, pieces) = begun.grown.last_mut().ok_or_else(|| io(Errno::IO))?;
-                growth::append(&target.file, growth, pieces).map_err(io)?;
+                is_last = growth::append(&target.file, growth, pieces).map_err(io)?;
             }
-            if let Some(mtime) = file.mtime {
+            // Who has appended since has given it a time of its own.
+            if let Some(mtime) = file.mtime.filter(|_| is_last) {
                 set_mtime(&target.file, mtime).map_err(io)?;
             }
         }
@@ -951,7 +953,7 @@ impl Commit<'_> {
         for (target, record) in times() {
             as_found.push(target.is_own && target.now()? == record.before);
         }
-        let published = changes.publish();
+        let published = changes.publish(self.id);
         for ((shown, is), (target, _)) in shown.iter_mut().zip(as_found).zip(times()) {
             // Of one that can't be looked at nobody knows; it gets no time.
             if let Some(now) = is.then(|| target.now().ok()).flatten() {
@@ -1259,7 +1261,7 @@ fn take_back_record(
         replay::replay(&[back], false)?;
         note(control::NAMES)?;
     }
-    names::undo(&record.names, &record.moves)
+    names::undo(&record.names, &record.moves, record.id, notes)
 }
 
 /// Flushes what the half holds that is not written now, and lets it be used again.

@@ -12,10 +12,12 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::log::{MoveRecord, NameRecord, NewFile};
+use super::log::{MoveRecord, NameRecord, NewFile, OldFile};
 use super::{BYTES_MAX, conflict};
 use crate::changeset::{Delta, What};
+use crate::commit::inplace;
 use crate::error::{ConflictKind, Error, Result};
+use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path::{self, join, split};
 use crate::sys;
@@ -125,15 +127,18 @@ impl Changes {
     ///
     /// # Errors
     /// Why not, and what became of taking it back.
-    pub fn publish(&self) -> std::result::Result<(), (Error, std::result::Result<(), Errno>)> {
+    pub fn publish(
+        &self,
+        id: TxId,
+    ) -> std::result::Result<(), (Error, std::result::Result<(), Errno>)> {
         for (done, target) in self.names.iter().enumerate() {
             if let Err((error, renamed)) = target.publish() {
-                return Err((error, self.take_back_first(done + usize::from(renamed))));
+                return Err((error, self.take_back_first(done + usize::from(renamed), id)));
             }
         }
         for (done, target) in self.moves.iter().enumerate() {
             if let Err((error, back)) = target.publish() {
-                let others = self.take_back_first(self.names.len() + done);
+                let others = self.take_back_first(self.names.len() + done, id);
                 return Err((error, back.and(others)));
             }
         }
@@ -141,15 +146,21 @@ impl Changes {
     }
 
     /// Takes back all that [`Changes::publish`] has done.
-    pub fn take_back(&self) -> std::result::Result<(), Errno> {
-        self.take_back_first(usize::MAX)
+    pub fn take_back(&self, id: TxId) -> std::result::Result<(), Errno> {
+        self.take_back_first(usize::MAX, id)
     }
 
     /// The same for so many of them, in the order in which they were published.
-    fn take_back_first(&self, count: usize) -> std::result::Result<(), Errno> {
+    fn take_back_first(&self, count: usize, id: TxId) -> std::result::Result<(), Errno> {
         let moved = self.moves.iter().take(count.saturating_sub(self.names.len()));
         moved.rev().try_for_each(MoveTarget::take_back)?;
-        self.names.iter().take(count).rev().try_for_each(NameTarget::take_back)
+        for target in self.names.iter().take(count).rev() {
+            target.take_back()?;
+            if let Some(note) = target.record.rescue_if_touched(id)? {
+                tracing::warn!("{note}");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -201,9 +212,15 @@ fn target(ground: &Ground, delta: &Delta, number: usize) -> Result<Option<NameTa
     };
     let path = join(root.as_os_str().as_encoded_bytes(), &delta.path);
     let Some(end) = End::open(path)? else { return Ok(None) };
+    // The full commit waits for who has opened it for a moment.
+    let is_replaced = after.is_some() && base.is_some();
+    if is_replaced && inplace::has_writer_at(end.dir.as_fd(), &end.name) {
+        return Ok(None);
+    }
     let record = NameRecord {
         path: end.path.clone(),
         before: base.map(|base| base.id),
+        old: base.as_ref().map(OldFile::of),
         after,
         store: store.as_os_str().as_encoded_bytes().to_vec(),
         aside: aside.clone(),
@@ -378,7 +395,11 @@ impl NameTarget {
         };
         renamed.map_err(|e| (self.end.lost(e), false))?;
         let Some(base) = self.base else { return Ok(()) };
-        // Nothing can have been written to it that is not seen here, except through a descriptor.
+        // Who has it open for writing would write to what nobody finds any more. This comes first: who has closed it by now
+        // has left a mark.
+        if self.record.after.is_some() && inplace::has_writer_at(CWD, &self.aside) {
+            return Err((conflict(&self.end.path, ConflictKind::OpenedWhileReplaced), true));
+        }
         match stat_at(CWD, &self.aside, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(taken) if taken.same_but_ctime(&base) && taken.nlink == base.nlink => Ok(()),
             Ok(_) => Err((conflict(&self.end.path, ConflictKind::ChangedWhileReplaced), true)),
@@ -435,9 +456,13 @@ fn spot(path: &[u8]) -> Result<Option<(OwnedFd, &[u8])>> {
 }
 
 fn id_at(path: &[u8]) -> Result<Option<FileId>> {
+    Ok(version_at(path)?.map(|version| version.id))
+}
+
+fn version_at(path: &[u8]) -> Result<Option<Version>> {
     let Some((dir, name)) = spot(path)? else { return Ok(None) };
     match stat_at(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(version) => Ok(Some(version.id)),
+        Ok(version) => Ok(Some(version)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(e) => Err(Error::io("looking at", path::from_bytes(path), e)),
     }
@@ -456,41 +481,119 @@ fn rename(from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
 
 impl NameRecord {
     fn reached(&self) -> Result<Reached> {
-        let there = id_at(&self.path)?;
+        let there = version_at(&self.path)?;
+        let id = there.map(|version| version.id);
+        // What was there must not have been changed since: the change would go with the file.
+        let before = match there.zip(self.old) {
+            Some((now, old)) if !old.is(&now) => Reached::Foreign,
+            _ => Reached::Before,
+        };
         let Some(new) = &self.after else {
-            return Ok(if there == self.before { Reached::Before } else { Reached::After });
+            return Ok(if id == self.before { before } else { Reached::After });
         };
         // At neither end, it was published, and somebody has taken it away since.
-        if there == Some(new.id) || id_at(&self.aside)? != Some(new.id) {
+        if id == Some(new.id) || id_at(&self.aside)? != Some(new.id) {
             return Ok(Reached::After);
         }
-        Ok(if there == self.before { Reached::Before } else { Reached::Foreign })
+        Ok(if id == self.before { before } else { Reached::Foreign })
     }
 
-    fn finish(&self) -> Result<()> {
-        match (&self.after, self.before) {
-            (Some(_), None) => rename(&self.aside, &self.path, RenameFlags::NOREPLACE),
-            (Some(_), Some(_)) => rename(&self.aside, &self.path, RenameFlags::EXCHANGE),
-            (None, _) => rename(&self.path, &self.aside, RenameFlags::NOREPLACE),
+    /// Gives `false` if somebody else has changed the old file since it was looked at, has put another one in its place, or has it
+    /// open for writing: then nothing is done.
+    fn finish(&self) -> Result<bool> {
+        let Some(before) = self.before else {
+            rename(&self.aside, &self.path, RenameFlags::NOREPLACE)?;
+            return Ok(true);
+        };
+        let (from, to, flags) = match self.after {
+            Some(_) => (&self.aside, &self.path, RenameFlags::EXCHANGE),
+            None => (&self.path, &self.aside, RenameFlags::NOREPLACE),
+        };
+        rename(from, to, flags)?;
+        // Before the look at what came out: who has closed it by then has left a mark.
+        let written = self.after.is_some() && inplace::has_writer_at(CWD, &self.aside);
+        let out = version_at(&self.aside)?;
+        let new = self.after.as_ref().map(|new| new.id);
+        // Nothing was done: a name has gone meanwhile.
+        let Some(out) = out.filter(|out| Some(out.id) != new) else { return Ok(true) };
+        if out.id == before && !written && self.old.is_none_or(|old| old.is(&out)) {
+            return Ok(true);
         }
+        rename(to, from, flags)?;
+        Ok(false)
     }
 
-    fn undo(&self) -> Result<()> {
+    /// Gives a note of what somebody else had written into the new file, which is kept.
+    fn undo(&self, id: TxId) -> Result<Option<String>> {
         let (there, aside) = (id_at(&self.path)?, id_at(&self.aside)?);
         match (&self.after, self.before) {
             (Some(new), None) if there == Some(new.id) => {
-                rename(&self.path, &self.aside, RenameFlags::NOREPLACE)
+                rename(&self.path, &self.aside, RenameFlags::NOREPLACE)?;
             }
             (Some(new), Some(_)) if there == Some(new.id) && aside == self.before => {
-                rename(&self.path, &self.aside, RenameFlags::EXCHANGE)
+                rename(&self.path, &self.aside, RenameFlags::EXCHANGE)?;
             }
             (None, Some(_)) if there.is_none() && aside == self.before => {
-                rename(&self.aside, &self.path, RenameFlags::NOREPLACE)
+                rename(&self.aside, &self.path, RenameFlags::NOREPLACE)?;
             }
-            _ => Ok(()),
+            _ => {}
         }
+        let io = |e| Error::io("rescuing", path::from_bytes(&self.path), e);
+        self.rescue_if_touched(id).map_err(io)
+    }
+
+    /// Where a new file that was taken out of the tree again was written to by somebody else, it is kept at a place where nothing
+    /// deletes it. Gives a note of that.
+    fn rescue_if_touched(&self, id: TxId) -> std::result::Result<Option<String>, Errno> {
+        let Some(new) = &self.after else { return Ok(None) };
+        let now = match stat_at(CWD, &self.aside, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(now) => now,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let is_as_made = now.size == new.content.len() as u64 && now.mtime == new.mtime;
+        if now.id != new.id || is_as_made {
+            return Ok(None);
+        }
+        let at = self.rescue(id)?;
+        Ok(Some(format!(
+            "{} was written by somebody else while it was being published; as they left it, it is {} \
+             in the store",
+            crate::show::quoted_bytes(&self.path),
+            crate::show::quoted_bytes(&at)
+        )))
+    }
+
+    /// Keeps a copy of what lies aside, or, if it may not be read, the file itself. Says where.
+    fn rescue(&self, id: TxId) -> std::result::Result<Vec<u8>, Errno> {
+        let rescued = join(&self.store, b"rescued");
+        match sys::mkdir(CWD, &rescued, 0o700) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+        let base = split(&self.path).map_or(&[][..], |(_, name)| name);
+        let base = base.get(..200).unwrap_or(base);
+        let from = sys::open(&self.aside, OFlags::RDONLY | OFlags::NOFOLLOW, 0);
+        for n in 0..RESCUED_MAX {
+            let name = [format!("{id}-{n}-").as_bytes(), base].concat();
+            let to = join(&rescued, &name);
+            let kept = match &from {
+                Ok(from) => sys::create(CWD, &to)
+                    .and_then(|to| crate::sys_copy::content(from, &to).map(drop)),
+                Err(_) => sys::rename(CWD, &self.aside, CWD, &to, RenameFlags::NOREPLACE),
+            };
+            match kept {
+                Ok(()) => return Ok([&b"rescued/"[..], &name].concat()),
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::EXIST)
     }
 }
+
+/// Most files of one name that one commit keeps for others.
+const RESCUED_MAX: u32 = 10_000;
 
 impl MoveRecord {
     fn reached(&self) -> Result<Reached> {
@@ -541,7 +644,9 @@ pub(super) fn finish(names: &[NameRecord], moves: &[MoveRecord]) -> Result<Optio
             return Ok(Some(attempt > 0));
         }
         for (name, _) in names.iter().zip(&reached).filter(|(_, r)| **r == Reached::Before) {
-            name.finish()?;
+            if !name.finish()? {
+                return Ok(None);
+            }
         }
         for (name, _) in moves.iter().zip(&moved).filter(|(_, r)| **r == Reached::Before) {
             rename(&name.from, &name.to, RenameFlags::NOREPLACE)?;
@@ -552,11 +657,20 @@ pub(super) fn finish(names: &[NameRecord], moves: &[MoveRecord]) -> Result<Optio
     Err(Error::io("finishing a commit on", path, Errno::BUSY))
 }
 
-/// Takes back what a dead process has published, where nobody else has changed it since.
+/// Takes back what a dead process has published. Where somebody else has put something in its place that stays; what
+/// somebody else has written into a new file is kept, and told in the notes.
 ///
 /// # Errors
 /// [`Error::Io`]: it can be repeated.
-pub(super) fn undo(names: &[NameRecord], moves: &[MoveRecord]) -> Result<()> {
+pub(super) fn undo(
+    names: &[NameRecord],
+    moves: &[MoveRecord],
+    id: TxId,
+    notes: &mut Vec<String>,
+) -> Result<()> {
     moves.iter().rev().try_for_each(MoveRecord::undo)?;
-    names.iter().rev().try_for_each(NameRecord::undo)
+    for name in names.iter().rev() {
+        notes.extend(name.undo(id)?);
+    }
+    Ok(())
 }

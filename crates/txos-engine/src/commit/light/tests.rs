@@ -3,7 +3,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::log::{MoveRecord, NameRecord};
+use super::log::{MoveRecord, NameRecord, OldFile};
 use super::*;
 use crate::changeset::AttrChange;
 use crate::commit::{self, Silent};
@@ -428,7 +428,7 @@ fn a_dead_process_leaves_all_or_nothing() {
             for (bit, target) in targets.into_iter().enumerate() {
                 if reached & 1 << bit != 0 {
                     let alone = Changes { names: vec![target], moves: Vec::new() };
-                    alone.publish().unwrap();
+                    alone.publish("aaaaaaaa".parse().unwrap()).unwrap();
                 }
             }
             let in_the_way = stranger && reached & 1 == 0;
@@ -439,7 +439,7 @@ fn a_dead_process_leaves_all_or_nothing() {
             if in_the_way {
                 let theirs = files(&[("new", "theirs")]);
                 assert_eq!(finished, None);
-                names::undo(&records, &[]).unwrap();
+                names::undo(&records, &[], "aaaaaaaa".parse().unwrap(), &mut Vec::new()).unwrap();
                 let all: Vec<_> = before.into_iter().chain(theirs).collect();
                 let (mut now, mut all) = (tree(&top), all);
                 now.sort();
@@ -455,6 +455,62 @@ fn a_dead_process_leaves_all_or_nothing() {
             }
         }
     }
+}
+
+/// Somebody adds a line to the old file before whoever comes next finishes what a dead process has begun, or to the new one:
+/// it is in the tree, or kept aside.
+#[test]
+fn what_others_append_after_a_death_is_kept() {
+    let id: TxId = "aaaaaaaa".parse().unwrap();
+    for reached in 0..2 {
+        let rig = Rig::new(&format!("names-appended-{reached}"));
+        let top = rig.top();
+        fs::write(top.join("one"), "old\n").unwrap();
+        fs::write(top.join("two"), "old\n").unwrap();
+        fs::write(top.join("gone"), "old\n").unwrap();
+        let deltas =
+            [put(&top, 1, "one", "first\n"), put(&top, 2, "two", "second\n"), remove(&top, "gone")];
+        let deltas: Vec<&Delta> = deltas.iter().collect();
+        let mut targets = names::changes(&grounds(&top), &deltas).unwrap().unwrap().names;
+        let records: Vec<NameRecord> = targets.iter().map(|t| t.record.clone()).collect();
+        if reached == 1 {
+            let one = Changes { names: vec![targets.remove(0)], moves: Vec::new() };
+            one.publish(id).unwrap();
+        }
+        let appended = if reached == 0 { &["two"][..] } else { &["one", "two", "gone"] };
+        for name in appended {
+            let mut file = fs::OpenOptions::new().append(true).open(top.join(name)).unwrap();
+            std::io::Write::write_all(&mut file, b"theirs\n").unwrap();
+        }
+        assert_eq!(names::finish(&records, &[]).unwrap(), None);
+        let mut notes = Vec::new();
+        names::undo(&records, &[], id, &mut notes).unwrap();
+        let content = |name: &str| fs::read_to_string(top.join(name)).unwrap();
+        assert_eq!((content("one"), content("two")), ("old\n".into(), "old\ntheirs\n".into()));
+        assert_eq!(content("gone"), if reached == 0 { "old\n" } else { "old\ntheirs\n" });
+        assert_eq!(notes.len(), reached);
+        if reached == 1 {
+            let kept = fs::read_to_string(rig.dir.join("store/rescued/aaaaaaaa-0-one")).unwrap();
+            assert_eq!(kept, "first\ntheirs\n");
+        }
+    }
+}
+
+/// Who has opened the old file to write to it, and has not written yet, is not left with a file that nobody finds.
+#[test]
+fn a_writer_of_the_old_file_is_a_conflict() {
+    let rig = Rig::new("names-writer");
+    let top = rig.top();
+    fs::write(top.join("old"), "old\n").unwrap();
+    let delta = put(&top, 1, "old", "new\n");
+    let changes = names::changes(&grounds(&top), &[&delta]).unwrap().unwrap();
+    let mut writer = fs::OpenOptions::new().append(true).open(top.join("old")).unwrap();
+    let (error, back) = changes.publish("aaaaaaaa".parse().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)) && back.is_ok(), "{error:?}, {back:?}");
+    std::io::Write::write_all(&mut writer, b"theirs\n").unwrap();
+    assert_eq!(fs::read_to_string(top.join("old")).unwrap(), "old\ntheirs\n");
+    // The full commit knows what to do with one that stays.
+    assert!(names::changes(&grounds(&top), &[&delta]).unwrap().is_none());
 }
 
 /// Moves a file in the tree.
@@ -1322,6 +1378,7 @@ fn records_read_back() {
     let names = vec![NameRecord {
         path: b"/n".to_vec(),
         before: Some(file.id),
+        old: Some(OldFile { mode: 0o100_600, uid: 1, gid: 2, size: 3, mtime: Stamp::now() }),
         after: None,
         store: b"/s".to_vec(),
         aside: b"/s/o".to_vec(),

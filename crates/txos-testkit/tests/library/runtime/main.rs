@@ -6,6 +6,7 @@ mod after;
 mod again;
 mod alone;
 mod answers;
+mod between;
 mod by_kernel;
 mod checkpoint;
 mod clients;
