@@ -21,7 +21,7 @@ use txos_engine::{Conflict, TxId};
 
 use super::entry::Regs;
 use super::processes::client;
-use super::processes::decided::Waiting;
+use super::processes::decided::{Awaited, Waiting};
 use super::processes::wire;
 use super::report::{Report, reason};
 use super::session;
@@ -30,7 +30,7 @@ use super::tls::here;
 use super::{api, checkpoint, interpose, loader, signals};
 use crate::raw::{Errno, syscall};
 use crate::tx::staging::{self, Label, label};
-use crate::tx::{Committed, Failure, How, acquire, flags, kernel, shared};
+use crate::tx::{Committed, Decides, Failure, How, acquire, flags, kernel, shared};
 
 /// Set for the command: what to begin, and what `LD_PRELOAD` was before.
 pub const VARIABLE: &str = "TXOS_IN_PROCESS";
@@ -133,12 +133,18 @@ impl ReportTo {
 impl Command {
     /// It ends with this status: commits or aborts, and gives the status to end with. Also what is sent when it has
     /// ended, if there is something.
-    pub fn end(&self, thread: &mut Thread, status: i32) -> (i32, Option<Waiting>) {
+    /// `awaited`: another process of it waits for that.
+    pub fn end(
+        &self,
+        thread: &mut Thread,
+        status: i32,
+        awaited: Option<&Awaited>,
+    ) -> (i32, Option<Waiting>) {
         // As much of it as others are told.
         let status = status & 0xff;
         // The program may have left no number free, and needs none any more.
         kernel::raise_descriptor_limit();
-        let Some(report) = &self.report else { return self.decide(thread, status) };
+        let Some(report) = &self.report else { return self.decide(thread, status, awaited) };
         match session::hand_over(thread) {
             Ok(held) => {
                 let waiting = Waiting::of(held, report.pipe);
@@ -151,7 +157,12 @@ impl Command {
         }
     }
 
-    fn decide(&self, thread: &mut Thread, status: i32) -> (i32, Option<Waiting>) {
+    fn decide(
+        &self,
+        thread: &mut Thread,
+        status: i32,
+        awaited: Option<&Awaited>,
+    ) -> (i32, Option<Waiting>) {
         // From here on it says what becomes of the transaction itself.
         signals::say_no_more();
         if status != 0 {
@@ -163,8 +174,13 @@ impl Command {
             }
             return (status, None);
         }
-        match session::commit(thread) {
+        let decides = awaited.map(|awaited| awaited as &dyn Decides);
+        match session::commit_if(thread, decides) {
             Ok(mut committed) => {
+                if let Some(awaited) = awaited.filter(|_| !committed.held.is_empty()) {
+                    // What is sent may wait for its readers. Meanwhile a signal may end the process.
+                    awaited.is_decided();
+                }
                 self.tell_committed(&committed, &thread.report.live);
                 // A command has no participants.
                 let later = committed.held.is_for_all();
@@ -174,7 +190,13 @@ impl Command {
                 committed.failed.iter().for_each(|failure| api::tell(failure));
                 (0, later.then(|| Waiting::for_end(committed.held)))
             }
-            Err(failure) => (self.tell(&failure, &thread.report), None),
+            Err(failure) => match awaited.and_then(Awaited::killed_by) {
+                Some(signal) => {
+                    self.was_killed(signal, &thread.report);
+                    (FAILED, None)
+                }
+                None => (self.tell(&failure, &thread.report), None),
+            },
         }
     }
 

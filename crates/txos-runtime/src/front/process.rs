@@ -61,7 +61,7 @@ pub fn exit(thread: &mut Thread, class: Class, args: [u64; 6]) -> Next {
     let number = match (class, command) {
         (Class::ExitGroup, Some(command)) => {
             // What waits for others to decide is held by a process of its own.
-            status = command.end(thread, status as i32).0 as u64;
+            status = command.end(thread, status as i32, None).0 as u64;
             libc::SYS_exit_group
         }
         (Class::ExitGroup, None) => {

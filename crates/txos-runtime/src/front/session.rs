@@ -722,6 +722,17 @@ pub fn come_after(thread: &mut Thread) -> Result<(), Failure> {
 /// # Errors
 /// Why nothing of it has happened.
 pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
+    commit_if(thread, None)
+}
+
+/// The same for a command, about which `decides` has the last word.
+///
+/// # Errors
+/// As there.
+pub fn commit_if(
+    thread: &mut Thread,
+    decides: Option<&dyn crate::tx::Decides>,
+) -> Result<Committed, Failure> {
     come_after(thread)?;
     let Some(session) = thread.session.as_mut() else { return Err(thread.report.abort.clone()) };
     let Some(tx) = session.tx.take() else { return Err(thread.report.abort.clone()) };
@@ -740,8 +751,7 @@ pub fn commit(thread: &mut Thread) -> Result<Committed, Failure> {
     let restored = thread.session.as_mut().map(|session| std::mem::take(&mut session.restored));
     let mut restored = restored.unwrap_or_default();
     let asked = restored.asking(&enlisted);
-    let decides: Option<&dyn crate::tx::Decides> =
-        if enlisted.is_empty() { None } else { Some(&asked) };
+    let decides = if enlisted.is_empty() { decides } else { Some(&asked as _) };
     let done = restored.as_before(|| tx.commit(decides));
     if done.is_err()
         && let Some(session) = thread.session.as_mut()

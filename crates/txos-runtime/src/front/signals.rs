@@ -269,6 +269,43 @@ fn defaults() -> MutexGuard<'static, [Action; ENDING.len()]> {
     DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// From here on no signal ends the process that others send and that nobody handles, whatever thread would take it, but SIGKILL.
+/// Gives those that did.
+pub fn ignore_ends() -> Set {
+    /// What by itself does nothing, or stops the process or lets it go on.
+    const HARMLESS: [i32; 8] = [
+        libc::SIGCHLD,
+        libc::SIGURG,
+        libc::SIGWINCH,
+        libc::SIGCONT,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ];
+    let ignore = Action { handler: libc::SIG_IGN, ..DEFAULT };
+    let mut ignored = 0;
+    for signal in 1..=64 {
+        let stays = HARMLESS.contains(&signal)
+            || [libc::SIGKILL, libc::SIGSYS].contains(&signal)
+            || of(signal) & SYNCHRONOUS != 0;
+        if !stays
+            && real_action(signal, None).is_ok_and(|now| now.handler == libc::SIG_DFL)
+            && real_action(signal, Some(&ignore)).is_ok()
+        {
+            ignored |= of(signal);
+        }
+    }
+    ignored
+}
+
+/// These end the process again.
+pub fn heed_ends(ends: Set) {
+    for signal in (1..=64).filter(|&signal| ends & of(signal) != 0) {
+        let _ = real_action(signal, Some(&DEFAULT));
+    }
+}
+
 /// Has the library say something before one of these signals, which nobody handles, ends the process.
 pub fn say_before(signals: Set, words: impl Fn(i32) -> [String; 2]) {
     let signals = signals & all_ending();

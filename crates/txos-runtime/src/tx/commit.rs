@@ -31,7 +31,7 @@ impl Tx {
         let asked = Asked { decides, refused: RefCell::new(None) };
         self.settle_held_places();
         let (has_pipes, went_out) = (self.held.input.has_pipes(), self.went_out());
-        let taken = match decides {
+        let taken = match decides.filter(|decides| decides.is_others()) {
             // That may wait for anybody, and be long.
             Some(_) => self.take_pipes_before(None, "others decide about the transaction"),
             None => Ok(()),
@@ -163,7 +163,7 @@ impl Tx {
         if let Some(failure) = self.doom.take() {
             return Err(failure);
         }
-        let joint = asked.decides.is_some();
+        let joint = asked.decides.is_some_and(Decides::is_others);
         if !joint && let Some(done) = self.only_call() {
             return done.map(|()| Committed::short());
         }

@@ -259,6 +259,11 @@ pub trait Decides {
     /// # Errors
     /// Why it is to be undone.
     fn decide(&self) -> Result<(), Failure>;
+
+    /// Whether the answer may come from anybody, and be long: then nothing takes a shorter way, or is taken only then.
+    fn is_others(&self) -> bool {
+        true
+    }
 }
 
 /// One transaction of one thread.

@@ -182,14 +182,27 @@ pub(super) fn exit(thread: &mut Thread, process: &Process, call: &Call, class: C
         let mask = mask_of(thread) | signals::without_handlers();
         let mut polled = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
         let words = [(&raw mut polled) as u64, 1, u64::MAX, 0, 0, 0];
+        let mut ignored = None;
         loop {
             // SAFETY: the structure lives until the answer.
             let poll = unsafe { Call::new(libc::SYS_poll, words) };
-            if thread::make_in_program(here(), mask, &poll) > 0 {
-                break;
+            let found = match ignored {
+                None => thread::make_in_program(here(), mask, &poll),
+                Some(_) => poll.make(),
+            };
+            if found <= 0 {
+                continue;
+            }
+            match link.take_answer().0.how() {
+                // What kills the process from here on would leave the status of one that was rolled back.
+                Some(How::Deciding) => {
+                    ignored = Some(signals::ignore_ends());
+                    let _ = wire::send(socket, &Request::new(Ask::Ready, call.number()), &[]);
+                }
+                Some(How::Decided) => signals::heed_ends(ignored.take().unwrap_or_default()),
+                _ => break,
             }
         }
-        link.take_answer();
     }
     let is_last = process.inside.fetch_sub(1, Ordering::AcqRel) == 1;
     if class == Class::Exit && is_last && process.has_joined() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::answers::{self, About, Book, Changes, Question};
 use super::closing::{self, Closing};
+use super::decided::Awaited;
 use super::identities::{self, Ids};
 use super::images::{self, Image};
 use super::locks::Locks;
@@ -338,7 +339,7 @@ fn of_zombie<T: std::str::FromStr>(number: u32, field: usize) -> Option<T> {
 }
 
 /// The signal that has killed a process; 0: it can't be found out any more. `None`: it has ended by itself.
-fn killed_by(number: u32, process: i32) -> Option<i32> {
+pub(super) fn killed_by(number: u32, process: i32) -> Option<i32> {
     match status_of_ended(number, process) {
         Some(status) => libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
         None => Some(0),
@@ -979,8 +980,9 @@ impl Server<'_> {
             tx.exchange(&mut first.own);
         }
         let command = self.command();
+        let awaited = Awaited::by(first.socket, first.process);
         let (status, held) =
-            command.map_or((125, None), |command| command.end(self.thread, status));
+            command.map_or((125, None), |command| command.end(self.thread, status, Some(&awaited)));
         let _ = wire::send_at_once(first.socket, &Answer::new(How::Over, status.into()), &[]);
         if let Some(held) = held {
             self.desk.dismiss();
@@ -1085,7 +1087,7 @@ impl Server<'_> {
                 transaction(self.thread)?.cannot_go_on(why);
                 Err(Errno::CANCELED)
             }
-            Some(Ask::End | Ask::Join | Ask::Adopt) | None => Err(Errno::INVAL),
+            Some(Ask::End | Ask::Join | Ask::Adopt | Ask::Ready) | None => Err(Errno::INVAL),
         };
         let errno = match &answered {
             Ok(Answered(answer, _)) => -answer.answer,

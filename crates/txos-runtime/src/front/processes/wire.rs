@@ -72,17 +72,19 @@ pub enum Ask {
     Special,
     /// To open a file for a number that stands for its image ([`super::images`]).
     Reopen,
+    /// The first process, whose transaction is being decided, is there.
+    Ready,
 }
 
 impl Ask {
     fn of(word: u64) -> Option<Ask> {
         use Ask::{
             Abort, Address, Adopt, Call, Child, End, Fail, Group, Here, IsMember, Join, Leave,
-            Libraries, Live, Map, Output, Program, Reopen, Signal, Special,
+            Libraries, Live, Map, Output, Program, Ready, Reopen, Signal, Special,
         };
         let all = [
             Call, Map, Program, Libraries, Child, Here, End, Live, Output, Fail, IsMember, Abort,
-            Address, Leave, Join, Adopt, Signal, Group, Special, Reopen,
+            Address, Leave, Join, Adopt, Signal, Group, Special, Reopen, Ready,
         ];
         all.into_iter().find(|ask| *ask as u64 == word)
     }
@@ -142,6 +144,10 @@ pub enum How {
     /// As the answer says; what is beside it the process has at the number that the call is about, and reads and writes it
     /// itself.
     Lent,
+    /// Of the end of the first process: it says that it is there ([`Ask::Ready`]), and no signal ends it from then on.
+    Deciding,
+    /// And after that: the transaction is committed, and what was held is being sent. A signal ends the process again.
+    Decided,
 }
 
 /// An answer.
@@ -163,8 +169,11 @@ impl Answer {
 
     /// How it was answered.
     pub fn how(&self) -> Option<How> {
-        use How::{Done, Elsewhere, Later, Lent, Over, WithDescriptors, Yourself};
-        let all = [Done, WithDescriptors, Yourself, Elsewhere, Later, Over, Lent];
+        use How::{
+            Decided, Deciding, Done, Elsewhere, Later, Lent, Over, WithDescriptors, Yourself,
+        };
+        let all =
+            [Done, WithDescriptors, Yourself, Elsewhere, Later, Over, Lent, Deciding, Decided];
         all.into_iter().find(|how| *how as u64 == self.how)
     }
 }

@@ -1,8 +1,11 @@
 //! `txos run` in the library's view where `txos` decides when the command has ended: what is kept pending, shown,
 //! asked about, limited or run again is the same as in the overlay's view.
 
-use rustix::process::Signal;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use txos_testkit::pty::Pty;
+use txos_testkit::random::Random;
 use txos_testkit::rendezvous::PAUSE;
 use txos_testkit::tree::Tolerance;
 use txos_testkit::user::User;
@@ -435,4 +438,39 @@ fn one_that_waits_is_listed() {
     assert_eq!(running(), serde_json::json!([]));
     assert_eq!(lab.read("a"), "0\n1\n2\n");
     lab.expect_clean();
+}
+
+/// A command of several processes decides by itself. A signal that ends its process, at whatever instant, has all rolled back; one
+/// that comes when all is decided does nothing: the status says what became of the transaction.
+#[test]
+fn the_status_after_a_signal_is_that_of_the_transaction() {
+    let mut random = Random::new(7);
+    let (mut killed, mut committed) = (0, 0);
+    for attempt in 0..80 {
+        let lab = Lab::in_memory();
+        let (pid, tree) = (lab.path("../pid"), lab.tree().to_str().unwrap().to_owned());
+        let script =
+            "sh -c 'echo one > one'; echo two > two; echo $$ > ../pid.new; mv ../pid.new ../pid";
+        let running = run(&lab, &["--scope", &tree, "--no-durable"], script)
+            .env("TXOS_FAULT_DELAYS", (attempt + 1).to_string())
+            .start();
+        until("it is about to end", || pid.exists());
+        let number = std::fs::read_to_string(&pid).unwrap().trim().parse::<i32>().unwrap();
+        let process = Pid::from_raw(number).unwrap();
+        // It has not been waited for, or is gone. No later process has its number by then.
+        if let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) {
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            let _ = pidfd_send_signal(&handle, Signal::TERM);
+        }
+        let done = running.wait();
+        let there = ["one", "two"].map(|name| lab.path(name).exists());
+        match done.code() {
+            0 => committed += 1,
+            143 => killed += 1,
+            _ => panic!("{attempt}: {done:?}"),
+        }
+        assert_eq!(there, [done.code() == 0; 2], "{attempt}: {done:?}");
+    }
+    println!("{committed} committed, {killed} killed");
+    assert!(committed > 0 && killed > 0, "{committed} committed, {killed} killed");
 }
