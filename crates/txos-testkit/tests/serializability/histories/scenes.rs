@@ -141,6 +141,30 @@ fn with_kills() {
     assert!(killed > 3, "only {killed} were killed");
 }
 
+/// Between a kill and the recovery outsiders act upon what is half there. What they append is in the tree in the end, or among
+/// what the store has rescued.
+#[test]
+fn appends_of_outsiders_beside_kills() {
+    let mut killed = 0;
+    for n in 0..3 {
+        let lab = Lab::in_memory();
+        let cast = Cast {
+            inside: 3,
+            outside: 2,
+            count: 500,
+            kills: (40, 40),
+            pauses: (300, 500),
+            delayed: n % 2 == 1,
+            ..Cast::default()
+        };
+        let told = scene(&lab, "appends, with kills", &cast, seed().wrapping_add(n));
+        let lost = told.strict.counts.get(&Kind::LostAppend);
+        assert!(lost.is_none(), "{}\n{}", told.line(), told.witnesses(&told.strict));
+        killed += told.killed;
+    }
+    assert!(killed > 3, "only {killed} were killed");
+}
+
 /// What all this is worth: programs that begin no transactions are found out.
 #[test]
 fn carelessness_is_found_out() {
@@ -190,12 +214,13 @@ fn for_a_long_time() {
             _ => cast,
         };
         // Between a kill and the recovery outsiders act upon what is half there, and what they have
-        // changed stays: that is counted.
+        // changed stays: that is counted. What they append is not lost.
         let counted = cast.kills.0 > 0 && cast.outside > 0;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let told = scene(&lab, &format!("{kind} {cast:?}"), &cast, seed);
             if counted {
                 print!("{}", told.witnesses(&told.strict));
+                assert!(!told.strict.counts.contains_key(&Kind::LostAppend), "{}", told.line());
             } else {
                 told.expect_serializable();
             }
