@@ -14,7 +14,7 @@
 //!   anything below.
 
 use crate::path::{join, split};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// The name of an object or of an entry: a path at the beginning.
 pub(crate) type Place = Vec<u8>;
@@ -31,37 +31,52 @@ struct Changed {
 /// A dictionary that is asked for every directory above a path, nearly all of which it does not have: a path of 1,000
 /// directories would be hashed 1,000 times. It asks itself first whether it has anything of that length.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 struct Dictionary<V> {
     all: HashMap<Place, V>,
-    /// Lengths of what is, or was, in it.
-    lengths: HashSet<usize>,
+    /// Whether something of a length is, or was, in it.
+    lengths: Vec<bool>,
 }
 
 impl<V> Default for Dictionary<V> {
     fn default() -> Self {
-        Dictionary { all: HashMap::new(), lengths: HashSet::new() }
+        Dictionary { all: HashMap::new(), lengths: Vec::new() }
     }
 }
 
 impl<V> Dictionary<V> {
     fn get(&self, place: &[u8]) -> Option<&V> {
-        if self.lengths.contains(&place.len()) { self.all.get(place) } else { None }
+        if self.lengths.get(place.len()) == Some(&true) { self.all.get(place) } else { None }
     }
 
     fn insert(&mut self, place: Place, value: V) {
-        self.lengths.insert(place.len());
+        if self.lengths.len() <= place.len() {
+            self.lengths.resize(place.len() + 1, false);
+        }
+        if let Some(length) = self.lengths.get_mut(place.len()) {
+            *length = true;
+        }
         self.all.insert(place, value);
     }
 }
 
 /// Names after some renames. The default is the beginning.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 pub(crate) struct Places {
     entries: Dictionary<Changed>,
     homes: Dictionary<Place>,
 }
 
 impl Places {
+    /// Names before as many renames, for which there is room.
+    pub fn for_renames(count: usize) -> Places {
+        let mut places = Places::default();
+        places.entries.all.reserve(2 * count);
+        places.homes.all.reserve(count);
+        places
+    }
+
     /// The entry that `path` names now.
     pub fn entry(&self, path: &[u8]) -> Place {
         match split(path) {
@@ -161,7 +176,11 @@ impl Places {
 
     /// `rename(2)` to where nothing is.
     pub fn rename(&mut self, from: &[u8], to: &[u8]) {
-        let (from, to) = (self.entry(from), self.entry(to));
+        self.rename_entry(self.entry(from), self.entry(to));
+    }
+
+    /// The same, where the entries are known.
+    pub fn rename_entry(&mut self, from: Place, to: Place) {
         let object = self.object(&from);
         self.put(from, None, true);
         self.put(to, object, false);
@@ -169,7 +188,11 @@ impl Places {
 
     /// `renameat2(2)` with `RENAME_EXCHANGE`.
     pub fn exchange(&mut self, one: &[u8], other: &[u8]) {
-        let (one, other) = (self.entry(one), self.entry(other));
+        self.exchange_entries(self.entry(one), self.entry(other));
+    }
+
+    /// The same, where the entries are known.
+    pub fn exchange_entries(&mut self, one: Place, other: Place) {
         let (a, b) = (self.object(&one), self.object(&other));
         self.put(one, b, true);
         self.put(other, a, true);

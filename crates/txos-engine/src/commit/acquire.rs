@@ -175,7 +175,10 @@ pub(super) fn acquire_plan(
         let mut take = |facet: &Facet<'_>, access| {
             handle.acquire(facet, access).map(drop).map_err(|stop| AcquireError::of(&target, stop))
         };
-        for path in [&op.target, &op.before, &op.after] {
+        // Mostly it is one path, which need not be acquired three times.
+        let before = (op.before != op.target).then_some(&op.before);
+        let after = (op.after != op.target && op.after != op.before).then_some(&op.after);
+        for path in [Some(&op.target), before, after].into_iter().flatten() {
             let (parent, name) = split(path);
             let Some(dir) = dirs.id(op.layer, parent) else { continue };
             take(&Facet::Entry { dir, name }, access)?;

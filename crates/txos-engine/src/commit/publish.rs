@@ -91,7 +91,11 @@ pub(super) fn publish(
         let at = Instant {
             base: op
                 .base
-                .map(|base| changed.now(op, tight.now(&left.now(&plan.before_path(op), &base)))),
+                .map(|base| match left.is_empty() {
+                    true => base,
+                    false => left.now(&plan.before_path(op), &base),
+                })
+                .map(|base| changed.now(op, tight.now(&base))),
             opened: opened.get(&index),
             touched: &touched,
             keeps_times: leaves_times(op) || is_below(&placed, op),

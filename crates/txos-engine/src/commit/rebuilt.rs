@@ -514,7 +514,7 @@ impl Left {
 
     /// Whether nothing was rebuilt.
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.objects.is_empty() && self.names.is_empty()
     }
 
     /// The version that an object has, of which this one was seen at an absolute path. Of a directory that somebody has changed since, the other

@@ -45,9 +45,25 @@ pub(super) fn stage(
     let others = others_of_links(plan);
     for index in 0..plan.ops.len() {
         let Some(op) = plan.ops.get(index) else { break };
+        let path = plan.before_path(op);
+        let appends =
+            merge_append && reads.get(&path).is_some_and(|seen| seen.facets().is_append());
+        // Of these nothing is staged.
+        let only_named = match op.does {
+            Does::Install(_)
+            | Does::Remove { .. }
+            | Does::MoveOut { .. }
+            | Does::MoveIn { .. }
+            | Does::Rebuild(_)
+            | Does::Attrs { .. }
+            | Does::DirTime { .. } => true,
+            Does::Exchange { .. } | Does::Link { .. } | Does::Data(_) | Does::Patch { .. } => false,
+        };
+        if only_named && !appends {
+            continue;
+        }
         let mut op = op.clone();
-        let path = plan.before_path(&op);
-        if merge_append && reads.get(&path).is_some_and(|seen| seen.facets().is_append()) {
+        if appends {
             // The change set was read before the lock was taken; others append meanwhile.
             let now = roots.before(&op).and_then(|end| end.look());
             op.base = now.map_err(|e| at_target(plan, &op, "looking at", e))?.or(op.base);

@@ -378,15 +378,16 @@ fn validate_dir(
         let mut object = Object { path: &path, now_at: join(&now_at, name), dir: None, name };
         // A directory that was moved, or taken away, is another entry's now.
         let (elsewhere, elsewhere_name);
-        let at = match crate::path::split(&published.places.now(&path)) {
-            Some((parent, name)) if verified => {
+        let moved_to = verified.then(|| published.places.now(&path));
+        let at = match moved_to.as_deref().and_then(crate::path::split) {
+            Some((parent, name)) => {
                 elsewhere = crate::sys::open_dir_canonical(parent);
                 elsewhere_name = name.to_vec();
                 object.name = &elsewhere_name;
                 object.now_at = join(parent, name);
                 &elsewhere
             }
-            _ => &opened,
+            None => &opened,
         };
         object.dir = at.as_ref().ok();
         let now = match at {
