@@ -778,6 +778,7 @@ impl Session {
             process: None,
             keeper: None,
             enlisted: Enlisted::default(),
+            late: None,
             checkpoint: None,
             gives_up: false,
         }

@@ -20,6 +20,7 @@ mod foreign;
 mod hostile;
 mod identities;
 mod images;
+mod inside;
 mod joint;
 mod kept;
 mod layers;
