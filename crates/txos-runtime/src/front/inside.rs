@@ -31,8 +31,8 @@ use super::thread::Thread;
 use super::tls::here;
 use super::trap::Context;
 use crate::call::Call;
-use crate::tx::held;
 use crate::tx::kernel::{self, OwnedFd};
+use crate::tx::{flags, held};
 use crate::user::UserPtr;
 
 /// What a call of a failed transaction is answered.
@@ -168,6 +168,8 @@ pub struct Late {
     reads: Vec<(i32, OwnedFd)>,
     /// The working directory, and the root, are others than in the transaction.
     has_moved: (bool, bool),
+    /// An abort leaves the numbers of what was opened taken (`TX_MANAGED`).
+    keeps_numbers: bool,
 }
 
 impl Late {
@@ -179,14 +181,16 @@ impl Late {
             return None;
         }
         let tx = session.tx.as_ref()?;
-        Some(Late { calls: 0, reads: tx.reads_on(), has_moved: tx.has_moved_to() })
+        let keeps_numbers = session.plan.flags & flags::MANAGED != 0;
+        let (reads, has_moved) = (tx.reads_on(), tx.has_moved_to());
+        Some(Late { calls: 0, reads, has_moved, keeps_numbers })
     }
 
     /// The same of one that another thread has aborted.
     pub fn of_aborted(session: &Session) -> Option<Late> {
         let number = here().call.get() as i64;
         let at_once = session.checkpoint.is_some() || writes(number) || is_wait(number);
-        (!at_once && is_inside()).then(|| Late { has_moved: (true, true), ..Late::default() })
+        (!at_once && is_inside()).then(|| Late { has_moved: (true, false), ..Late::default() })
     }
 
     /// The place in `reads` of a descriptor among a call's arguments.
@@ -214,9 +218,9 @@ impl Late {
                 self.with(call, 0)
             }
             libc::SYS_close => {
-                let at = self.place(call.int(0))?;
-                drop(self.reads.swap_remove(at));
-                Some(0)
+                let is_new = self.is_new(call.int(0));
+                drop(self.reads.swap_remove(self.place(call.int(0))?));
+                (is_new || !self.keeps_numbers).then_some(0)
             }
             libc::SYS_openat if self.is_reached(call, 0, 1) => self.open(call, call.int(2)),
             libc::SYS_open if self.is_reached(call, usize::MAX, 0) => self.open(call, call.int(1)),
@@ -332,12 +336,14 @@ pub fn goes_on(thread: &mut Thread, call: &Call, class: Class) -> Option<Next> {
             naps::First::Goes(_) => Some(Next::Again),
             naps::First::Whole => None,
         },
-        Class::Harmless | Class::Mask | Class::Action | Class::AlternateStack | Class::Prctl => {
-            None
-        }
-        // What was opened in the transaction is closed by now.
-        _ if number == libc::SYS_close => Some(Next::Answer(0)),
-        _ => Some(CANCELED),
+        Class::Fork
+        | Class::Vfork
+        | Class::Clone
+        | Class::Clone3
+        | Class::Exec
+        | Class::Restored(_) => Some(CANCELED),
+        // As in one that has failed: it has no effect, but for memory, masks and handlers, which are the process's.
+        _ => None,
     }
 }
 
