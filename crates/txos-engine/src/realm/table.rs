@@ -126,6 +126,20 @@ impl Table {
         (hash & ((1 << ORECS_LOG2) - 1)) as u32
     }
 
+    /// Has the kernel map all records for the process, some 2,000 pages, by one call. A transaction that holds so many meets nearly
+    /// all of these pages, each with a fault.
+    #[cold]
+    pub fn map_records(&self) {
+        use rustix::mm::{Advice, madvise};
+        // SAFETY: the records lie in the mapping and begin with a page. Advice of this kind does not change what is there.
+        let done = unsafe {
+            let start = self.base.as_ptr().add(ORECS_AT).cast();
+            madvise(start, LISTS_AT - ORECS_AT, Advice::LinuxPopulateWrite)
+        };
+        // Before Linux 5.14 there is no such advice: then there are the faults.
+        let _ = done;
+    }
+
     /// The list of what a slot's transaction holds; the last one for a number beyond.
     #[inline]
     pub fn list(&self, number: u32) -> &List {

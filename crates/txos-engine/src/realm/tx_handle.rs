@@ -166,6 +166,10 @@ pub fn touch_thread() {
     let _ = LIST.try_with(|list| std::hint::black_box(list.borrow().len()));
 }
 
+/// With so many records held, the kernel is asked to map all of them.
+#[cfg(not(loom))]
+const MAPPED_FROM: usize = 2048;
+
 /// A list longer than this is given back to the allocator.
 const LIST_KEPT_MAX: usize = 4096;
 
@@ -561,6 +565,10 @@ impl<'r> TxHandle<'r> {
     fn took(&mut self, index: u32, before: Word) {
         if before.holders() & self.bit == 0 {
             self.held.push(index);
+            #[cfg(not(loom))]
+            if self.held.len() == MAPPED_FROM {
+                self.realm.table().map_records();
+            }
             self.again.work += 1;
             let slot = self.own();
             slot.size.store(self.held.len() as u64, Relaxed);

@@ -290,16 +290,58 @@ impl Tx {
     /// [`DOOMED`].
     pub fn touch_data(&mut self, id: Id) -> Sys<()> {
         let node = &self.tree.nodes[id];
-        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.stable.is_none() {
+            return Ok(());
+        }
         if node.held & (held::DATA | held::WRITE) == 0 && !node.live {
-            let (file, path) = (stable.stat.id, stable.path.clone());
-            self.acquire(&Facet::Extent(file), Access::Read, &path)?;
-            self.acquire(&Facet::Attributes(file), Access::Read, &path)?;
-            self.same_as_seen(id)?;
+            if node.held & held::EXPECTED == 0 {
+                self.acquire_data(id)?;
+                self.same_as_seen(id)?;
+            }
             self.tree.nodes[id].held |= held::DATA | held::ATTRS;
         }
         self.note(id, Facets::DATA | Facets::ENTRY);
         Ok(())
+    }
+
+    fn acquire_data(&mut self, id: Id) -> Sys<()> {
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(()) };
+        let (file, path) = (stable.stat.id, stable.path.clone());
+        self.acquire(&Facet::Extent(file), Access::Read, &path)?;
+        self.acquire(&Facet::Attributes(file), Access::Read, &path)
+    }
+
+    /// Before a stable file is opened for reading. The content of a small one is acquired here and not at its first read: so one
+    /// look at the descriptor is enough for both. Whether that is so; then [`Tx::is_as_expected`] has to follow.
+    ///
+    /// # Errors
+    /// [`DOOMED`].
+    pub fn expect_data(&mut self, id: Id) -> Sys<bool> {
+        const KNOWN: u8 = held::DATA | held::WRITE | held::EXPECTED;
+        let node = &self.tree.nodes[id];
+        if node.live || node.held & KNOWN != 0 || !self.is_read_whole(id) {
+            return Ok(false);
+        }
+        self.acquire_data(id).map(|()| true)
+    }
+
+    /// Whether a descriptor that was opened after [`Tx::expect_data`] is of the file that was looked at, in the same version. Nobody
+    /// who takes part changes it before it is read.
+    pub fn is_as_expected(&mut self, id: Id, fd: i32) -> bool {
+        let now = self.looking();
+        let node = &mut self.tree.nodes[id];
+        let is_as_seen = match (&node.stable, now) {
+            // It was looked at in this call, and no publish has ended since.
+            (_, Some(_)) if node.looked == now => self.tree.is_same_file(id, fd),
+            (Some(stable), Some(_)) => {
+                kernel::look_fd(fd).map(|stat| stat.version()) == Ok(stable.stat.version())
+            }
+            _ => return self.tree.is_same_file(id, fd),
+        };
+        if is_as_seen {
+            self.tree.nodes[id].held |= held::EXPECTED;
+        }
+        is_as_seen
     }
 
     /// Whether a stable file is so small that any read of it counts as one of the whole.

@@ -183,6 +183,8 @@ pub mod held {
     pub const XATTRS: u8 = 32;
     /// Its entry, to write.
     pub const ENTRY: u8 = 64;
+    /// What [`DATA`] is, of a file that was opened and not read yet: its content is not in the read set.
+    pub const EXPECTED: u8 = 128;
 }
 
 impl Node {

@@ -376,6 +376,8 @@ impl Tx {
         }
         let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let path = stable.path.clone();
+        let is_expected = flags & libc::O_ACCMODE == libc::O_RDONLY && self.expect_data(id)?;
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Err(Errno::IO) };
         let kept = flags
             & (libc::O_CLOEXEC
                 | libc::O_DIRECT
@@ -415,9 +417,13 @@ impl Tx {
             other => other,
         };
         let fd = opened?;
-        if !self.tree.is_same_file(id, fd) {
+        let is_it = match is_expected {
+            true => self.is_as_expected(id, fd),
+            false => self.tree.is_same_file(id, fd),
+        };
+        if !is_it {
             kernel::close(fd);
-            return Err(self.changed_outside(&path, "it was replaced by another file"));
+            return Err(self.changed_outside(&path, "it was changed or replaced by another file"));
         }
         self.note(id, txos_engine::object::Facets::ENTRY);
         self.install(id, fd, flags)
