@@ -310,11 +310,30 @@ fn kill(process: i32) {
 /// Waits, a second at most, until a process has ended whose connection is gone: its descriptors are closed a little
 /// earlier. Whether it has.
 fn wait_for_end(process: i32) -> bool {
+    has_ended(process, 1000)
+}
+
+/// Whether it has ended, after so many milliseconds at most.
+fn has_ended(process: i32, patience: u64) -> bool {
     let mut polled = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
-    let words = [(&raw mut polled) as u64, 1, 1000, 0, 0, 0];
+    let words = [(&raw mut polled) as u64, 1, patience, 0, 0, 0];
     // SAFETY: the structure lives until the answer.
     unsafe { syscall(libc::SYS_poll, words) };
     polled.revents != 0
+}
+
+/// The same of one that may be about to end: others can keep it from a processor for a while.
+fn ends(number: u32, process: i32) -> bool {
+    /// What it has open may keep it for good.
+    const LOOKS_MAX: u32 = 30;
+    (0..LOOKS_MAX).any(|_| wait_for_end(process) || !is_ending(number)) && has_ended(process, 0)
+}
+
+/// Whether a process, by its number, has begun to end: it runs nothing of its own any more (`PF_EXITING` in proc_pid_stat(5)).
+fn is_ending(number: u32) -> bool {
+    const FLAGS: usize = 9;
+    const EXITING: u32 = 4;
+    of_process::<u32>(number, FLAGS).is_some_and(|flags| flags & EXITING != 0)
 }
 
 /// Whether a process that has ended was killed, or ended as the dynamic linker ends one that it can't start (ld.so(8)).
@@ -329,13 +348,19 @@ fn ended_by_linker(number: u32, process: i32) -> bool {
 /// A field of what the kernel tells of a process that has ended and that nobody has waited for yet, by its number in
 /// proc_pid_stat(5). `None`: it has not ended, or is gone.
 fn of_zombie<T: std::str::FromStr>(number: u32, field: usize) -> Option<T> {
-    const STATE: usize = 3;
+    of_process::<String>(number, STATE).filter(|state| state == "Z")?;
+    of_process(number, field)
+}
+
+/// The number of the state's field.
+const STATE: usize = 3;
+
+/// The same of one in any state.
+fn of_process<T: std::str::FromStr>(number: u32, field: usize) -> Option<T> {
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     // The name before may have blanks.
     let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split_ascii_whitespace();
-    let ended = fields.next()? == "Z";
-    fields.nth(field - STATE - 1)?.parse().ok().filter(|_| ended)
+    rest.split_ascii_whitespace().nth(field - STATE)?.parse().ok()
 }
 
 /// The signal that has killed a process; 0: it can't be found out any more. `None`: it has ended by itself.
@@ -878,7 +903,7 @@ impl Server<'_> {
         if let Some((number, process)) = member.process {
             if runs_without {
                 // A program that goes on without its connection is not let go on.
-                let ended = wait_for_end(process) || {
+                let ended = ends(number, process) || {
                     kill(process);
                     false
                 };
@@ -892,7 +917,7 @@ impl Server<'_> {
             if self.hosted.is_some() && !left && !member.joined {
                 wait_for_end(process);
             }
-            if member.first && !left && !runs_without && wait_for_end(process) {
+            if member.first && !left && !runs_without && ends(number, process) {
                 killed = killed_by(number, process);
             }
             kernel::close(process);
