@@ -129,6 +129,18 @@ fn who_may_not_wait_is_aborted() {
 }
 
 #[test]
+fn nobody_changes_what_is_opened_to_be_read() {
+    let lab = alone("opened");
+    assert_eq!(lab.read("counter"), "1\n");
+}
+
+#[test]
+fn what_an_outsider_writes_between_the_opening_and_the_first_read_aborts() {
+    let lab = alone("opened-before");
+    assert_eq!(lab.read("counter"), "500\n");
+}
+
+#[test]
 fn what_it_has_lost_by_is_named_and_not_what_it_wanted_next() {
     let lab = alone("named");
     assert_eq!(lab.read("counter"), "77\n");

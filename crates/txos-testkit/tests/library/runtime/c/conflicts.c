@@ -367,11 +367,67 @@ static void nonblock(void)
     CHECK(number_in("counter") == 77, "the holder has not committed");
 }
 
+/* It has opened the counter, and reads it when the other one has lost. */
+static void holds_what_it_opened(void)
+{
+    BEGIN(0);
+    int fd = open("counter", O_RDONLY);
+    CHECK(fd >= 0, "open");
+    reach(1);
+    await(2);
+    char byte;
+    CHECK(read(fd, &byte, 1) == 1 && byte == '1', "it reads %c", byte);
+    close(fd);
+    end();
+}
+
+static void opened(void)
+{
+    pid_t pid = other(holds_what_it_opened);
+    await(1);
+    BEGIN(TX_NONBLOCK);
+    int fd = open("counter", O_WRONLY);
+    if (fd >= 0) {
+        (void)!pwrite(fd, "9", 1, 0);
+        close(fd);
+    }
+    CHECK(sys_xend() == -1, "it changes what another transaction has opened to read");
+    expect_abort(TXOS_CONFLICT, pid, "counter");
+    reach(2);
+    joined(pid);
+    CHECK(number_in("counter") == 1, "the one that lost has changed it");
+}
+
 /* A native process: what it runs is not linked with the library. */
 static void natively(const char *script)
 {
     int status = system(script);
     CHECK(status == 0, "%s: %x", script, status);
+}
+
+static void outsider_writes(void)
+{
+    await(1);
+    natively("LD_PRELOAD= ; echo 500 > counter");
+    reach(2);
+}
+
+/* An outsider writes to the very file between its opening and its first read. */
+static void opened_before(void)
+{
+    pid_t pid = other(outsider_writes);
+    BEGIN(0);
+    int fd = open("counter", O_RDONLY);
+    CHECK(fd >= 0, "open");
+    reach(1);
+    await(2);
+    char byte;
+    (void)!read(fd, &byte, 1);
+    close(fd);
+    CHECK(sys_xend() == -1, "it has read another version than it opened, and is committed");
+    expect_abort(TXOS_CONFLICT, 0, "counter");
+    joined(pid);
+    CHECK(number_in("counter") == 500, "the outsider's number is gone");
 }
 
 static void outsider_changes(void)
@@ -622,6 +678,10 @@ int main(int argc, char **argv)
         order(n);
     else if (strcmp(role, "nonblock") == 0)
         nonblock();
+    else if (strcmp(role, "opened") == 0)
+        opened();
+    else if (strcmp(role, "opened-before") == 0)
+        opened_before();
     else if (strcmp(role, "passing") == 0)
         passing();
     else if (strcmp(role, "doomed") == 0)
