@@ -156,7 +156,7 @@ impl Changes {
         moved.rev().try_for_each(MoveTarget::take_back)?;
         for target in self.names.iter().take(count).rev() {
             target.take_back()?;
-            if let Some(note) = target.record.rescue_if_touched(id)? {
+            if let Some(note) = target.record.rescue_if_touched(id, false)? {
                 tracing::warn!("{note}");
             }
         }
@@ -483,19 +483,27 @@ impl NameRecord {
     fn reached(&self) -> Result<Reached> {
         let there = version_at(&self.path)?;
         let id = there.map(|version| version.id);
-        // What was there must not have been changed since: the change would go with the file.
-        let before = match there.zip(self.old) {
-            Some((now, old)) if !old.is(&now) => Reached::Foreign,
-            _ => Reached::Before,
-        };
-        let Some(new) = &self.after else {
-            return Ok(if id == self.before { before } else { Reached::After });
-        };
-        // At neither end, it was published, and somebody has taken it away since.
-        if id == Some(new.id) || id_at(&self.aside)? != Some(new.id) {
-            return Ok(Reached::After);
+        if id == self.before {
+            // What was there must not have been changed since: the change would go with the file.
+            let changed = there.zip(self.old).is_some_and(|(now, old)| !old.is(&now));
+            // At neither end, the new file was published, and somebody has taken it away since.
+            return match &self.after {
+                Some(new) if id_at(&self.aside)? != Some(new.id) => Ok(Reached::After),
+                _ => Ok(if changed { Reached::Foreign } else { Reached::Before }),
+            };
         }
-        Ok(if id == self.before { before } else { Reached::Foreign })
+        // Whoever took the old file out of the tree may have died before its look at what came out. In that of a
+        // file that was replaced nobody may write: the change would go with it as well. This is asked before the look.
+        let written = self.after.is_some() && inplace::has_writer_at(CWD, &self.aside);
+        let aside = version_at(&self.aside)?;
+        if let Some(out) = aside.filter(|out| Some(out.id) == self.before)
+            && (written || self.old.is_some_and(|old| !old.is(&out)))
+        {
+            return Ok(Reached::Foreign);
+        }
+        let new = self.after.as_ref().map(|new| new.id);
+        let waits = new.is_some() && id != new && aside.map(|aside| aside.id) == new;
+        Ok(if waits { Reached::Foreign } else { Reached::After })
     }
 
     /// Gives `false` if somebody else has changed the old file since it was looked at, has put another one in its place, or has it
@@ -538,24 +546,36 @@ impl NameRecord {
             }
             _ => {}
         }
+        // Its process is dead: who has the file open is somebody else, who may yet write to it.
+        let written = self.after.is_some() && inplace::has_writer_at(CWD, &self.aside);
         let io = |e| Error::io("rescuing", path::from_bytes(&self.path), e);
-        self.rescue_if_touched(id).map_err(io)
+        self.rescue_if_touched(id, written).map_err(io)
     }
 
-    /// Where a new file that was taken out of the tree again was written to by somebody else, it is kept at a place where nothing
-    /// deletes it. Gives a note of that.
-    fn rescue_if_touched(&self, id: TxId) -> std::result::Result<Option<String>, Errno> {
-        let Some(new) = &self.after else { return Ok(None) };
+    /// Where what lies aside when a commit was taken back was written to by somebody else, it is kept at a place where nothing
+    /// deletes it: a new file that was in the tree for a while, or an old one whose name another file has by now.
+    /// Gives a note of that. `written`: somebody else has it open for writing.
+    fn rescue_if_touched(
+        &self,
+        id: TxId,
+        written: bool,
+    ) -> std::result::Result<Option<String>, Errno> {
         let now = match stat_at(CWD, &self.aside, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(now) => now,
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(e) => return Err(e),
         };
-        let is_as_made = now.size == new.content.len() as u64 && now.mtime == new.mtime;
-        if now.id != new.id || is_as_made {
+        let is_as_known = match &self.after {
+            Some(new) if now.id == new.id => {
+                now.size == new.content.len() as u64 && now.mtime == new.mtime
+            }
+            _ if Some(now.id) == self.before => self.old.is_none_or(|old| old.is(&now)),
+            _ => return Ok(None),
+        };
+        if is_as_known && !written {
             return Ok(None);
         }
-        let at = self.rescue(id)?;
+        let at = self.rescue(id, written)?;
         Ok(Some(format!(
             "{} was written by somebody else while it was being published; as they left it, it is {} \
              in the store",
@@ -564,8 +584,9 @@ impl NameRecord {
         )))
     }
 
-    /// Keeps a copy of what lies aside, or, if it may not be read, the file itself. Says where.
-    fn rescue(&self, id: TxId) -> std::result::Result<Vec<u8>, Errno> {
+    /// Keeps a copy of what lies aside. Or the file itself, if somebody still writes to it, if it may not be read, or if there is
+    /// no room for a copy. Says where.
+    fn rescue(&self, id: TxId, written: bool) -> std::result::Result<Vec<u8>, Errno> {
         let rescued = join(&self.store, b"rescued");
         match sys::mkdir(CWD, &rescued, 0o700) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -573,14 +594,22 @@ impl NameRecord {
         }
         let base = split(&self.path).map_or(&[][..], |(_, name)| name);
         let base = base.get(..200).unwrap_or(base);
-        let from = sys::open(&self.aside, OFlags::RDONLY | OFlags::NOFOLLOW, 0);
+        let from = match written {
+            true => None,
+            false => sys::open(&self.aside, OFlags::RDONLY | OFlags::NOFOLLOW, 0).ok(),
+        };
+        let itself = |to: &[u8]| sys::rename(CWD, &self.aside, CWD, to, RenameFlags::NOREPLACE);
         for n in 0..RESCUED_MAX {
             let name = [format!("{id}-{n}-").as_bytes(), base].concat();
             let to = join(&rescued, &name);
             let kept = match &from {
-                Ok(from) => sys::create(CWD, &to)
-                    .and_then(|to| crate::sys_copy::content(from, &to).map(drop)),
-                Err(_) => sys::rename(CWD, &self.aside, CWD, &to, RenameFlags::NOREPLACE),
+                Some(from) => sys::create(CWD, &to).and_then(|copy| {
+                    crate::sys_copy::content(from, &copy).map(drop).or_else(|_| {
+                        sys::unlink(CWD, &to, AtFlags::empty())?;
+                        itself(&to)
+                    })
+                }),
+                None => itself(&to),
             };
             match kept {
                 Ok(()) => return Ok([&b"rescued/"[..], &name].concat()),

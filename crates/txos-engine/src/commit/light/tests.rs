@@ -496,6 +496,58 @@ fn what_others_append_after_a_death_is_kept() {
     }
 }
 
+/// A process dies between a rename and its look at what came out of the tree, or recovery does. Whoever comes next looks: what
+/// somebody has written to the old file since the record was made, or is about to write, does not go with it.
+#[test]
+fn what_others_wrote_to_the_old_file_before_a_death_is_kept() {
+    let id: TxId = "aaaaaaaa".parse().unwrap();
+    for (name, way) in
+        [("old", "wrote"), ("old", "writes"), ("old", "in its place"), ("gone", "wrote")]
+    {
+        let rig = Rig::new(&format!("names-after-{name}-{way}"));
+        let top = rig.top();
+        fs::write(top.join("old"), "old\n").unwrap();
+        fs::write(top.join("gone"), "old\n").unwrap();
+        let deltas = [put(&top, 1, "old", "new\n"), remove(&top, "gone")];
+        let deltas: Vec<&Delta> = deltas.iter().collect();
+        let targets = names::changes(&grounds(&top), &deltas).unwrap().unwrap().names;
+        let records: Vec<NameRecord> = targets.iter().map(|t| t.record.clone()).collect();
+        let mut writer = fs::OpenOptions::new().append(true).open(top.join(name)).unwrap();
+        // What the process came to.
+        for record in &records {
+            let (path, aside) = (path::from_bytes(&record.path), path::from_bytes(&record.aside));
+            if record.after.is_some() {
+                let both = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(rustix::fs::CWD, &aside, rustix::fs::CWD, &path, both)
+                    .unwrap();
+            } else {
+                fs::rename(path, aside).unwrap();
+            }
+        }
+        let write = |writer: &mut fs::File| std::io::Write::write_all(writer, b"theirs\n").unwrap();
+        if way != "writes" {
+            write(&mut writer);
+        }
+        if way == "in its place" {
+            fs::write(top.join("other"), "other\n").unwrap();
+            fs::rename(top.join("other"), top.join(name)).unwrap();
+        }
+        let writer = if way == "writes" { Some(writer) } else { None };
+        assert_eq!(names::finish(&records, &[]).unwrap(), None, "{name} {way}");
+        let mut notes = Vec::new();
+        names::undo(&records, &[], id, &mut notes).unwrap();
+        writer.into_iter().for_each(|mut writer| write(&mut writer));
+        let content = |name: &str| fs::read_to_string(top.join(name)).unwrap();
+        if way == "in its place" {
+            assert_eq!(content(name), "other\n");
+            let kept = fs::read_to_string(rig.dir.join("store/rescued/aaaaaaaa-0-old")).unwrap();
+            assert_eq!((kept.as_str(), notes.len()), ("old\ntheirs\n", 1));
+        } else {
+            assert_eq!((content(name).as_str(), notes.len()), ("old\ntheirs\n", 0), "{way}");
+        }
+    }
+}
+
 /// Who has opened the old file to write to it, and has not written yet, is not left with a file that nobody finds.
 #[test]
 fn a_writer_of_the_old_file_is_a_conflict() {
