@@ -35,7 +35,6 @@ pub fn call(tls: &Tls, call: &Call) -> i64 {
     let errno = unsafe { *libc::__errno_location() };
     let next = on_own_stack(tls, || dispatch::dispatch(thread, call, None));
     thread::carried_out(tls, &before);
-    tls.returns_to.set(0);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     match next {
@@ -80,7 +79,6 @@ pub extern "C" fn sys_xresume(id: c_long) -> c_int {
 /// See txos.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn txos_strerror() -> *const c_char {
-    session::begins_late(here());
     thread::existing(here()).map_or(c"no error".as_ptr(), |thread| thread.report.words())
 }
 
@@ -98,7 +96,6 @@ pub extern "C" fn txos_in_transaction() -> c_int {
 pub unsafe extern "C" fn txos_abort_reason(out: *mut Abort) -> c_int {
     // The fixed part.
     const LEAST: usize = 16;
-    session::begins_late(here());
     let failure = thread::existing(here()).map(|thread| &thread.report.abort);
     let abort = failure.map_or_else(|| Abort::from(&crate::tx::Failure::default()), Abort::from);
     // SAFETY: as the caller says.
@@ -112,7 +109,6 @@ pub unsafe extern "C" fn txos_abort_reason(out: *mut Abort) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn txos_stats(out: *mut Stats) -> c_int {
     const LEAST: usize = 8;
-    session::begins_late(here());
     let counters = thread::existing(here()).map(|thread| thread.counters).unwrap_or_default();
     // SAFETY: as the caller says.
     unsafe { report::fill(out, &Stats::from(counters), LEAST) }.map_or_else(fail, |()| 0)
@@ -160,7 +156,6 @@ pub extern "C" fn sys_xjoin(fd: c_int) -> c_int {
 /// transaction has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn txos_enlist(participant: *const joint::Participant) -> c_int {
-    session::begins_late(here());
     // SAFETY: as the caller says.
     unsafe { joint::enlist(here(), participant) }
 }
@@ -168,7 +163,6 @@ pub unsafe extern "C" fn txos_enlist(participant: *const joint::Participant) -> 
 /// See txos.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn txos_prepare() -> c_int {
-    session::begins_late(here());
     joint::prepare(here())
 }
 

@@ -4,13 +4,12 @@
 use std::time::{Duration, Instant};
 
 use super::classify::{Class, classify};
-use super::inside::Late;
 use super::report::reason;
 use super::session::{self, Next, Session};
 use super::thread::{self, Thread};
 use super::tls::here;
 use super::trap::Context;
-use super::{api, inside, members, naps, outside, process, restored, signals};
+use super::{api, members, naps, outside, process, restored, signals};
 use super::{loader, processes};
 use crate::call::Call;
 use crate::raw::syscall;
@@ -21,24 +20,6 @@ const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
 
 /// For tests, in debug builds: an `ioctl` that makes the transaction lose a conflict.
 const LOSE: u64 = 0x7458_054c;
-/// The same at a later one: the third argument says at which call for a file from here. The answer is what was left.
-const LOSE_AT: u64 = LOSE + 1;
-
-thread_local! {
-    /// See [`LOSE_AT`]; 0: at none.
-    static LOSES_AT: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
-}
-
-/// Whether this call for a file is the one at which a test wants the transaction to lose.
-fn loses_now(thread: &Thread) -> bool {
-    let is_live = thread.session.as_ref().is_some_and(|session| session.tx.is_some());
-    let left = LOSES_AT.get();
-    if !is_live || left == 0 {
-        return false;
-    }
-    LOSES_AT.set(left - 1);
-    left == 1
-}
 
 fn lost() -> Failure {
     Failure {
@@ -51,19 +32,6 @@ fn lost() -> Failure {
 
 /// Carries out a call. `context`: what the program goes on with, if the call was trapped.
 pub fn dispatch(thread: &mut Thread, call: &Call, context: Option<&mut Context>) -> Next {
-    let is_late = |thread: &Thread| thread.session.as_ref().is_some_and(|s| s.late.is_some());
-    let was_late = is_late(thread);
-    let next = carried(thread, call, context);
-    // It has just lost, by a call that has had no effect: that is made outside of it.
-    let is_without_effect = next == CANCELED || call.number() == libc::SYS_close;
-    if is_without_effect && !was_late && is_late(thread) {
-        let class = classify(call.number(), call.words());
-        return inside::goes_on(thread, call, class).unwrap_or(next);
-    }
-    next
-}
-
-fn carried(thread: &mut Thread, call: &Call, context: Option<&mut Context>) -> Next {
     let (number, args) = (call.number(), *call.words());
     thread.counters.calls += 1;
     if let Some(answer) = loader::call(here(), call) {
@@ -77,11 +45,6 @@ fn carried(thread: &mut Thread, call: &Call, context: Option<&mut Context>) -> N
         if signals::stops_own_thread(call) { Class::Harmless } else { classify(number, &args) };
     if thread.session.as_ref().is_some_and(|session| session.process.is_some()) {
         return processes::dispatch(thread, call, class, context);
-    }
-    if thread.session.as_ref().is_some_and(|session| session.late.is_some())
-        && let Some(next) = inside::goes_on(thread, call, class)
-    {
-        return next;
     }
     if processes::takes_rights(number)
         && thread.session.as_ref().is_some_and(Session::is_command)
@@ -180,9 +143,6 @@ pub fn by_class(
     let (number, args) = (call.number(), *call.words());
     if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
         return fail(thread, lost());
-    }
-    if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE_AT {
-        return Next::Answer(LOSES_AT.replace(args[2] as i64));
     }
     let native = || Next::Answer(call.make());
     match (class, context) {
@@ -584,9 +544,6 @@ fn transactional(thread: &mut Thread, call: &Call) -> Next {
 }
 
 fn carry_out(thread: &mut Thread, call: &Call) -> Next {
-    if cfg!(debug_assertions) && loses_now(thread) {
-        return fail(thread, lost());
-    }
     let Some(session) = thread.session.as_mut() else { return CANCELED };
     let Some(tx) = session.tx.as_mut() else {
         return if is_of_the_process(call) { Next::Answer(call.make()) } else { CANCELED };
@@ -615,8 +572,6 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
                 let why = if off { session::called_off() } else { why.clone() };
                 return match fail(thread, why) {
                     CANCELED if is_of_the_process(call) => Next::Answer(answered(call, answer)),
-                    // What was read is as the transaction saw it; to read on is to read what follows.
-                    CANCELED if answer >= 0 && inside::moves(call.number()) => Next::Answer(answer),
                     // It was closed; the number may be another thread's by now.
                     CANCELED if call.number() == libc::SYS_close && answer == 0 => Next::Answer(0),
                     next => next,
@@ -690,8 +645,6 @@ fn is_for_itself(call: &Call) -> bool {
 /// The transaction can't commit any more.
 pub fn fail(thread: &mut Thread, why: Failure) -> Next {
     let conflict = why.is_worth_another_try();
-    let session = thread.session.as_ref().filter(|session| conflict && session.tx.is_some());
-    let late = session.and_then(Late::of);
     session::abort_in(thread, why);
     let Some(session) = thread.session.as_mut() else { return CANCELED };
     if let Some(command) = &session.command {
@@ -700,5 +653,5 @@ pub fn fail(thread: &mut Thread, why: Failure) -> Next {
     }
     // What was sent before the end would be sent again.
     let again = conflict && !session.plan.went_out;
-    if session.goes_back(again) { inside::begins_again(session, late) } else { CANCELED }
+    if session.goes_back(again) { Next::Again } else { CANCELED }
 }

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::AT_FDCWD;
 
 use super::signals::{self, Action};
-use super::tls::{ACTIVE, LINGERING, Tls, here};
-use super::{api, inside, thread};
+use super::tls::{ACTIVE, LINGERING, here};
+use super::{api, thread};
 use crate::call::Call;
 use crate::raw::syscall;
 
@@ -108,11 +108,7 @@ macro_rules! interpose {
                     "jne 2f",
                     "jmp [rip + {real}]",
                     "2:",
-                    // No argument and nothing that the caller keeps is in there.
-                    "mov r10, [rsp]",
-                    "mov fs:[r11 + {returns_to}], r10",
                     "jmp {slow}",
-                    returns_to = const std::mem::offset_of!(Tls, returns_to),
                     real = sym REAL,
                     slow = sym slow,
                 )
@@ -333,7 +329,6 @@ fn exchange(signal: i32, new: Option<Action>) -> Result<Action, i32> {
     let tls = here();
     if tls.state.get() == ACTIVE {
         // There is no function of the C library's that would be trapped.
-        tls.returns_to.set(0);
         let mut old = Action::default();
         let new = new.map(signals::returning);
         let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new) as u64);
@@ -417,7 +412,6 @@ pub fn resolve() {
     if unsafe { libc::getauxval(libc::AT_BASE) } == 0 {
         return; // no dynamic linker: nothing to look up
     }
-    inside::resolve();
     for (name, real) in ALL.iter().chain(&[(c"sigaction", &SIGACTION), (c"signal", &SIGNAL)]) {
         // SAFETY: both take names with a final zero. Functions for old programs only are found by
         // their version.

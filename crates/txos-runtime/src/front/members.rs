@@ -32,7 +32,7 @@ use super::signals::{self, Changed, Masks};
 use super::thread::{self, Thread, linger};
 use super::tls::{ACTIVE, BLOCK, Tls, here};
 use super::trap::Context;
-use super::{api, dispatch, inside, process};
+use super::{api, dispatch, process};
 use crate::call::Call;
 use crate::raw::syscall;
 use crate::tx::waits::{Opening, Past, Step};
@@ -532,9 +532,7 @@ fn one_turn(
     let again = session.member.as_ref().is_some_and(|member| member.again);
     // The C library sets handlers while it has locks of its own: `system` would keep them for ever.
     if session.tx.is_none() && again && session.restarts() && class != Class::Action {
-        // Another thread has aborted it: what was open is closed.
-        let late = inside::Late::of_aborted(session);
-        return Done::Next(inside::begins_again(session, late));
+        return Done::Next(Next::Again);
     }
     let step = match session.tx.as_mut() {
         Some(tx) if !here().is_called_off() => {
@@ -723,7 +721,6 @@ impl Session {
             process: None,
             keeper: None,
             enlisted: Enlisted::default(),
-            late: None,
         }
     }
 }

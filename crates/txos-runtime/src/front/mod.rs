@@ -13,7 +13,6 @@
 //! | [`process`] | calls that make or end threads and processes |
 //! | `joint` | what decides together with a transaction |
 //! | [`members`] | a transaction that several threads are in |
-//! | `inside` | transactions that lose in the middle of the C library |
 //! | `naps` | the beginning of a sleep, or of a wait at a futex |
 //! | [`outside`] | waits for what the realm does not know |
 //! | [`processes`] | a transaction that several processes are in |
@@ -52,8 +51,6 @@ mod given_up;
 mod groups;
 #[cfg(target_arch = "x86_64")]
 pub mod in_process;
-#[cfg(target_arch = "x86_64")]
-mod inside;
 #[cfg(target_arch = "x86_64")]
 pub mod interpose;
 #[cfg(target_arch = "x86_64")]

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
 use super::given_up;
-use super::inside::Late;
 use super::joint::{self, Enlisted};
 use super::processes::{client, host, link};
 use super::report::reason;
@@ -61,8 +60,6 @@ pub struct Session {
     pub keeper: Option<Arc<host::Reserved>>,
     /// What decides with it.
     pub enlisted: Enlisted,
-    /// It has lost, and begins again at the program's next call of its own.
-    pub late: Option<Late>,
 }
 
 /// How the program goes on.
@@ -84,7 +81,6 @@ impl Session {
         std::mem::forget(self.checkpoint.take());
         std::mem::forget(self.process.take());
         std::mem::forget(self.keeper.take());
-        std::mem::forget(self.late.take());
         if let Some(member) = self.member.take() {
             member.forget();
         }
@@ -283,7 +279,6 @@ fn words(text: &[u8]) -> Vec<String> {
 
 /// A begin within a transaction.
 fn nested(tls: &Tls, flags: u32) -> i32 {
-    begins_late(tls);
     leave_program(tls);
     let Some(thread) = thread::existing(tls) else { return api::fail(libc::EINVAL) };
     let kept = thread.session.as_ref().is_some_and(|session| session.checkpoint.is_some());
@@ -506,7 +501,6 @@ fn begin_in(
         process: None,
         keeper,
         enlisted: Enlisted::default(),
-        late: None,
     });
     to_program(tls);
     Ok(())
@@ -589,7 +583,6 @@ pub unsafe extern "C" fn begin_again() -> i32 {
 
 /// `sys_xend`.
 pub fn end(tls: &Tls) -> i32 {
-    begins_late(tls);
     if tls.state.get() != ACTIVE {
         return api::fail(libc::EINVAL);
     }
@@ -829,7 +822,6 @@ pub fn called_off_not(other: &Failure) -> Failure {
 
 /// `txos_abort_if`.
 pub fn abort_if(tls: &Tls, flag: *const AtomicI32) -> i32 {
-    begins_late(tls);
     if tls.state.get() != ACTIVE {
         return api::fail(libc::EINVAL);
     }
@@ -844,7 +836,6 @@ pub fn abort_if(tls: &Tls, flag: *const AtomicI32) -> i32 {
 
 /// `sys_xabort`.
 pub fn abort(tls: &Tls, no_restart: bool) {
-    begins_late(tls);
     if tls.state.get() != ACTIVE {
         return;
     }
@@ -912,34 +903,6 @@ pub fn outside(tls: &Tls, thread: &mut Thread) {
     signals::release(late, mask);
 }
 
-/// The program has called a function of txos.h: if the transaction has lost in the middle of the C library, it begins again here.
-pub fn begins_late(tls: &Tls) {
-    if tls.state.get() != ACTIVE {
-        return;
-    }
-    if let Some(thread) = thread::existing(tls)
-        && thread.session.as_ref().is_some_and(|session| session.late.is_some())
-    {
-        leave_program(tls);
-        restart(thread);
-    }
-}
-
-/// In the middle of `exit`, before or after functions of the program: does something that is no part of a transaction in which the program
-/// ends. One that is to begin again does so here.
-pub fn at_exit(work: fn()) {
-    let tls = here();
-    begins_late(tls);
-    let is_active = tls.state.get() == ACTIVE;
-    if is_active {
-        leave_program(tls);
-    }
-    work();
-    if is_active {
-        to_program(tls);
-    }
-}
-
 /// The program goes on where the transaction began, which is aborted. Nothing on the stack may wait
 /// to be dropped.
 pub fn restart(thread: &Thread) -> ! {
@@ -1003,7 +966,6 @@ pub fn name(tls: &Tls, name: Option<&CStr>) -> i32 {
 
 /// `txos_share`.
 pub fn share(tls: &Tls) -> i32 {
-    begins_late(tls);
     if tls.state.get() != ACTIVE {
         return api::fail(libc::EINVAL);
     }
@@ -1104,7 +1066,6 @@ pub fn forget_paused() {
 
 /// `sys_xpause`.
 pub fn pause(tls: &Tls) -> i64 {
-    begins_late(tls);
     if tls.state.get() != ACTIVE {
         return api::fail(libc::EINVAL).into();
     }

@@ -85,8 +85,6 @@ pub struct Tls {
     pub lost: Cell<u64>,
     /// 1: this transaction gives way only after a wait that lasts for long.
     pub gives_way_late: Cell<u64>,
-    /// Where the program goes on after the interposed function that it has called last; 0 while another function is carried out.
-    pub returns_to: Cell<u64>,
 }
 
 impl Tls {
@@ -130,13 +128,13 @@ global_asm!(
     ".globl txos_tls",
     ".hidden txos_tls",
     ".type txos_tls,@object",
-    ".size txos_tls,304",
+    ".size txos_tls,288",
     "txos_tls:",
-    ".zero 304",
+    ".zero 288",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Tls>() <= 304 && std::mem::offset_of!(Tls, stack) == 16);
+const _: () = assert!(size_of::<Tls>() <= 288 && std::mem::offset_of!(Tls, stack) == 16);
 const _: () = assert!(std::mem::offset_of!(Tls, own_pointer) == 24);
 const _: () = assert!(std::mem::offset_of!(Tls, programs_pointer) == 32);
 

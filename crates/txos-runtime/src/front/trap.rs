@@ -53,11 +53,6 @@ impl Context {
         (!(start..=end).contains(&pointer)).then_some(pointer)
     }
 
-    /// Behind the instruction that makes the call, and where the program's stack ends.
-    pub fn place(&self) -> (u64, u64) {
-        (self.register(libc::REG_RIP), self.register(libc::REG_RSP))
-    }
-
     /// What is blocked while the program runs.
     pub fn mask(&self) -> Set {
         // SAFETY: the kernel's set is the first word of the C library's.

@@ -14,7 +14,7 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::content::Data;
-use super::kernel::{self, Errno, OwnedFd, Sys};
+use super::kernel::{self, Errno, Sys};
 use super::list::Cursor;
 use super::node::{Id, Map};
 use super::received::Receiving;
@@ -472,35 +472,6 @@ impl FdTable {
             *self.get_mut(file) = OpenFile::default();
             self.free.push(file);
         }
-    }
-}
-
-impl Tx {
-    /// The numbers of files that it has opened to read, and that are as outside of it; and descriptors for the same that outlast it.
-    pub fn reads_on(&self) -> Vec<(i32, OwnedFd)> {
-        let is_stable = |open: &OpenFile| match open.node.map(|id| &self.tree.nodes[id]) {
-            Some(node) => matches!(node.data, Data::Stable),
-            None => true,
-        };
-        let own = |real| kernel::duplicate(real, kernel::high_base(), true).ok().map(OwnedFd::of);
-        let known =
-            self.fds.touched().into_iter().filter_map(|(number, descriptor)| match descriptor {
-                Descriptor::Open { file, real, .. } => {
-                    let open = self.fds.get(file);
-                    let goes_on =
-                        open.before.is_empty() && open.reads() && !open.writes() && is_stable(open);
-                    if goes_on { Some((number, own(real)?)) } else { None }
-                }
-                _ => None,
-            });
-        // What the first call has opened is in no table yet.
-        let first = self.start.opened_to_read().and_then(|fd| Some((fd, own(fd)?)));
-        known.chain(first).collect()
-    }
-
-    /// Whether it has another working directory, and another root.
-    pub fn has_moved_to(&self) -> (bool, bool) {
-        self.process.moved
     }
 }
 

@@ -725,14 +725,6 @@ impl Start {
         }
     }
 
-    /// The same, unless the program has closed it.
-    pub fn opened_to_read(&self) -> Option<i32> {
-        match &self.first {
-            First::Open(open) if !open.closed => Some(open.fd),
-            _ => None,
-        }
-    }
-
     /// On abort: a read that the kernel made has moved the offset.
     /// `managed`: what was opened keeps its number, on a dead object.
     /// `fds`: where is known whether another thread has closed it meanwhile.

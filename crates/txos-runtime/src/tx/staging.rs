@@ -127,13 +127,6 @@ impl Spare {
 
 /// Discards the places that this process has kept.
 extern "C" fn discard_spare() {
-    #[cfg(target_arch = "x86_64")]
-    crate::front::session::at_exit(discard_spares);
-    #[cfg(not(target_arch = "x86_64"))]
-    discard_spares();
-}
-
-fn discard_spares() {
     let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
     for spare in spare.drain(..) {
         if spare.pid == std::process::id() {

@@ -778,7 +778,6 @@ impl Session {
             process: None,
             keeper: None,
             enlisted: Enlisted::default(),
-            late: None,
             checkpoint: None,
             gives_up: false,
         }

@@ -20,7 +20,6 @@ mod foreign;
 mod hostile;
 mod identities;
 mod images;
-mod inside;
 mod joint;
 mod kept;
 mod layers;
