@@ -39,6 +39,7 @@ mod reads_after_undo;
 mod rebuilt;
 mod record;
 mod recover;
+mod rescued;
 mod restore;
 mod retained;
 mod revert;

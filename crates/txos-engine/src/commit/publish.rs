@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use super::inplace;
 use super::permissions::{self, Passage, Tightened};
 use super::rebuilt;
+use super::rescued;
 use super::roots::{EntryRef, Roots, at_target};
 use crate::error::{Conflict, ConflictKind, Error, Result};
 use crate::object::{FileId, FileKind};
@@ -1042,12 +1043,7 @@ fn put_back(
     let io = |step, e| at_target(plan, op, step, e);
     if content == inplace::Content::Foreign {
         let at = roots.rescue_copy(op, plan.id, target).map_err(|e| io("rescuing", e))?;
-        notes.push(format!(
-            "{} was written by somebody else while it was being published; as they left it, \
-             it is {} in the store",
-            crate::show::quoted_bytes(&plan.target_path(op)),
-            crate::show::quoted_bytes(&at)
-        ));
+        notes.push(rescued::note(&plan.target_path(op), &at));
     }
     let to = open_past_mode(target, OFlags::RDWR).map_err(|e| io("undoing", e))?;
     // Another one by now: it is later, and nothing of ours is in it.
@@ -1182,14 +1178,7 @@ fn rescue_if_touched(
 ) -> Result<()> {
     let io = |e| at_target(plan, op, "rescuing", e);
     let (Some(new), Some(now)) = (&op.new, slot.look().map_err(io)?) else { return Ok(()) };
-    let mut note = |path: &[u8], at: Vec<u8>| {
-        notes.push(format!(
-            "{} was written by somebody else while it was being published; as they left it, it is \
-             {} in the store",
-            crate::show::quoted_bytes(path),
-            crate::show::quoted_bytes(&at)
-        ));
-    };
+    let mut note = |path: &[u8], at: Vec<u8>| notes.push(rescued::note(path, &at));
     if new.kind() == FileKind::File && (new.size, new.mtime) != (now.size, now.mtime) {
         let at = roots.rescue_copy(op, plan.id, slot).map_err(io)?;
         note(&plan.target_path(op), at);

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::rescued;
 use crate::error::{Context, Error, Result};
 use crate::path::layer::split;
 use crate::plan::{Held, Op, Plan};
@@ -225,34 +226,12 @@ impl Roots {
         id: crate::TxId,
         from: &EntryRef,
     ) -> std::result::Result<Vec<u8>, Errno> {
-        let (dir, base) = self.rescue_dir(op.layer, &from.name)?;
-        for n in 0..10_000 {
-            let name = [format!("{id}-{n}-").as_bytes(), &base].concat();
-            let to = match sys::create(dir.as_fd(), &name) {
-                Err(Errno::EXIST) => continue,
-                other => other?,
-            };
+        let store = &self.ground(op.layer)?.store;
+        rescued::keep(store.as_fd(), id, &from.name, |dir, name| {
+            let to = sys::create(dir.as_fd(), name)?;
             crate::sys_copy::content(&from.open(OFlags::RDONLY)?, &to)?;
-            let end = EntryRef { dir: Rc::new(dir), name: name.clone() };
-            super::inplace::copy_attrs(from, &end)?;
-            return Ok([&b"rescued/"[..], &name].concat());
-        }
-        Err(Errno::EXIST)
-    }
-
-    /// The directory for what is rescued, and a name to put there.
-    fn rescue_dir(
-        &self,
-        layer: u16,
-        name: &[u8],
-    ) -> std::result::Result<(OwnedFd, Vec<u8>), Errno> {
-        let store = &self.ground(layer)?.store;
-        match sys::mkdir(store.as_fd(), b"rescued", 0o700) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e),
-        }
-        let dir = sys::open_dir_beneath(store.as_fd(), b"rescued")?;
-        Ok((dir, name.iter().copied().take(200).collect()))
+            super::inplace::copy_attrs(from, &EntryRef { dir: dir.clone(), name: name.to_vec() })
+        })
     }
 
     /// Moves what is in a slot to a place where nothing deletes it, and says where.
@@ -269,22 +248,10 @@ impl Roots {
         from: &EntryRef,
         name: &[u8],
     ) -> std::result::Result<Vec<u8>, Errno> {
-        let (dir, base) = self.rescue_dir(layer, name)?;
-        for n in 0..10_000 {
-            let name = [format!("{id}-{n}-").as_bytes(), &base].concat();
-            match sys::rename(
-                from.dir.as_fd(),
-                &from.name,
-                dir.as_fd(),
-                &name,
-                rustix::fs::RenameFlags::NOREPLACE,
-            ) {
-                Ok(()) => return Ok([&b"rescued/"[..], &name].concat()),
-                Err(Errno::EXIST) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Err(Errno::EXIST)
+        let store = &self.ground(layer)?.store;
+        rescued::keep(store.as_fd(), id, name, |dir, to| {
+            sys::rename(from.dir.as_fd(), &from.name, dir.as_fd(), to, RenameFlags::NOREPLACE)
+        })
     }
 }
 

@@ -131,13 +131,12 @@ impl Table {
     #[cold]
     pub fn map_records(&self) {
         use rustix::mm::{Advice, madvise};
+        // Before Linux 5.14 there is no such advice: then there are the faults.
         // SAFETY: the records lie in the mapping and begin with a page. Advice of this kind does not change what is there.
-        let done = unsafe {
+        let _ = unsafe {
             let start = self.base.as_ptr().add(ORECS_AT).cast();
             madvise(start, LISTS_AT - ORECS_AT, Advice::LinuxPopulateWrite)
         };
-        // Before Linux 5.14 there is no such advice: then there are the faults.
-        let _ = done;
     }
 
     /// The list of what a slot's transaction holds; the last one for a number beyond.

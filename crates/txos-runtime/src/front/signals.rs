@@ -272,24 +272,11 @@ fn defaults() -> MutexGuard<'static, [Action; ENDING.len()]> {
 /// From here on no signal ends the process that others send and that nobody handles, whatever thread would take it, but SIGKILL.
 /// Gives those that did.
 pub fn ignore_ends() -> Set {
-    /// What by itself does nothing, or stops the process or lets it go on.
-    const HARMLESS: [i32; 8] = [
-        libc::SIGCHLD,
-        libc::SIGURG,
-        libc::SIGWINCH,
-        libc::SIGCONT,
-        libc::SIGSTOP,
-        libc::SIGTSTP,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-    ];
     let ignore = Action { handler: libc::SIG_IGN, ..DEFAULT };
     let mut ignored = 0;
     for signal in 1..=64 {
-        let stays = HARMLESS.contains(&signal)
-            || [libc::SIGKILL, libc::SIGSYS].contains(&signal)
-            || of(signal) & SYNCHRONOUS != 0;
-        if !stays
+        if SENT & of(signal) != 0
+            && !HARMLESS.contains(&signal)
             && real_action(signal, None).is_ok_and(|now| now.handler == libc::SIG_DFL)
             && real_action(signal, Some(&ignore)).is_ok()
         {

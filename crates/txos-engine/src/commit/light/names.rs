@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::log::{MoveRecord, NameRecord, NewFile, OldFile};
 use super::{BYTES_MAX, conflict};
 use crate::changeset::{Delta, What};
-use crate::commit::inplace;
+use crate::commit::{inplace, rescued};
 use crate::error::{ConflictKind, Error, Result};
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
@@ -576,53 +576,30 @@ impl NameRecord {
             return Ok(None);
         }
         let at = self.rescue(id, written)?;
-        Ok(Some(format!(
-            "{} was written by somebody else while it was being published; as they left it, it is {} \
-             in the store",
-            crate::show::quoted_bytes(&self.path),
-            crate::show::quoted_bytes(&at)
-        )))
+        Ok(Some(rescued::note(&self.path, &at)))
     }
 
     /// Keeps a copy of what lies aside. Or the file itself, if somebody still writes to it, if it may not be read, or if there is
     /// no room for a copy. Says where.
     fn rescue(&self, id: TxId, written: bool) -> std::result::Result<Vec<u8>, Errno> {
-        let rescued = join(&self.store, b"rescued");
-        match sys::mkdir(CWD, &rescued, 0o700) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e),
-        }
+        let store = sys::open(&self.store, OFlags::PATH | OFlags::DIRECTORY, 0)?;
         let base = split(&self.path).map_or(&[][..], |(_, name)| name);
-        let base = base.get(..200).unwrap_or(base);
         let from = match written {
             true => None,
             false => sys::open(&self.aside, OFlags::RDONLY | OFlags::NOFOLLOW, 0).ok(),
         };
-        let itself = |to: &[u8]| sys::rename(CWD, &self.aside, CWD, to, RenameFlags::NOREPLACE);
-        for n in 0..RESCUED_MAX {
-            let name = [format!("{id}-{n}-").as_bytes(), base].concat();
-            let to = join(&rescued, &name);
-            let kept = match &from {
-                Some(from) => sys::create(CWD, &to).and_then(|copy| {
-                    crate::sys_copy::content(from, &copy).map(drop).or_else(|_| {
-                        sys::unlink(CWD, &to, AtFlags::empty())?;
-                        itself(&to)
-                    })
-                }),
-                None => itself(&to),
-            };
-            match kept {
-                Ok(()) => return Ok([&b"rescued/"[..], &name].concat()),
-                Err(Errno::EXIST) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Err(Errno::EXIST)
+        rescued::keep(store.as_fd(), id, base, |dir, to| {
+            let dir = dir.as_fd();
+            let itself = || sys::rename(CWD, &self.aside, dir, to, RenameFlags::NOREPLACE);
+            let Some(from) = &from else { return itself() };
+            let copy = sys::create(dir, to)?;
+            crate::sys_copy::content(from, &copy).map(drop).or_else(|_| {
+                sys::unlink(dir, to, AtFlags::empty())?;
+                itself()
+            })
+        })
     }
 }
-
-/// Most files of one name that one commit keeps for others.
-const RESCUED_MAX: u32 = 10_000;
 
 impl MoveRecord {
     fn reached(&self) -> Result<Reached> {

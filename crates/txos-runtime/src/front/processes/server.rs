@@ -333,7 +333,7 @@ fn ends(number: u32, process: i32) -> bool {
 fn is_ending(number: u32) -> bool {
     const FLAGS: usize = 9;
     const EXITING: u32 = 4;
-    of_process::<u32>(number, FLAGS).is_some_and(|flags| flags & EXITING != 0)
+    of_process::<u32>(number, FLAGS).is_some_and(|(_, flags)| flags & EXITING != 0)
 }
 
 /// Whether a process that has ended was killed, or ended as the dynamic linker ends one that it can't start (ld.so(8)).
@@ -348,19 +348,18 @@ fn ended_by_linker(number: u32, process: i32) -> bool {
 /// A field of what the kernel tells of a process that has ended and that nobody has waited for yet, by its number in
 /// proc_pid_stat(5). `None`: it has not ended, or is gone.
 fn of_zombie<T: std::str::FromStr>(number: u32, field: usize) -> Option<T> {
-    of_process::<String>(number, STATE).filter(|state| state == "Z")?;
-    of_process(number, field)
+    of_process(number, field).filter(|(state, _)| state == "Z").map(|(_, told)| told)
 }
 
-/// The number of the state's field.
-const STATE: usize = 3;
-
-/// The same of one in any state.
-fn of_process<T: std::str::FromStr>(number: u32, field: usize) -> Option<T> {
+/// The same of one in any state, beside its state.
+fn of_process<T: std::str::FromStr>(number: u32, field: usize) -> Option<(String, T)> {
+    const STATE: usize = 3;
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     // The name before may have blanks.
     let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split_ascii_whitespace().nth(field - STATE)?.parse().ok()
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.to_owned();
+    Some((state, fields.nth(field - STATE - 1)?.parse().ok()?))
 }
 
 /// The signal that has killed a process; 0: it can't be found out any more. `None`: it has ended by itself.

@@ -367,8 +367,8 @@ static void nonblock(void)
     CHECK(number_in("counter") == 77, "the holder has not committed");
 }
 
-/* It has opened the counter, and reads it when the other one has lost. */
-static void holds_what_it_opened(void)
+/* In a transaction: opens the counter, and waits for the other one. */
+static int opens_and_waits(void)
 {
     BEGIN(0);
     /* A transaction of one call is not in anybody's way yet. */
@@ -377,6 +377,13 @@ static void holds_what_it_opened(void)
     CHECK(fd >= 0, "open");
     reach(1);
     await(2);
+    return fd;
+}
+
+/* It has opened the counter, and reads it when the other one has lost. */
+static void holds_what_it_opened(void)
+{
+    int fd = opens_and_waits();
     char byte;
     CHECK(read(fd, &byte, 1) == 1 && byte == '1', "it reads %c", byte);
     close(fd);
@@ -407,24 +414,24 @@ static void natively(const char *script)
     CHECK(status == 0, "%s: %x", script, status);
 }
 
-static void outsider_writes(void)
+/* The same when the other one has come to its first stage. */
+static void in_turn(const char *script)
 {
     await(1);
-    natively("LD_PRELOAD= ; echo 500 > counter");
+    natively(script);
     reach(2);
+}
+
+static void outsider_writes(void)
+{
+    in_turn("LD_PRELOAD= ; echo 500 > counter");
 }
 
 /* An outsider writes to the very file between its opening and its first read. */
 static void opened_before(void)
 {
     pid_t pid = other(outsider_writes);
-    BEGIN(0);
-    /* A transaction of one call is not in anybody's way yet. */
-    CHECK(access("counter", F_OK) == 0 && access("none", F_OK) == -1, "access");
-    int fd = open("counter", O_RDONLY);
-    CHECK(fd >= 0, "open");
-    reach(1);
-    await(2);
+    int fd = opens_and_waits();
     char byte;
     (void)!read(fd, &byte, 1);
     close(fd);
@@ -436,9 +443,7 @@ static void opened_before(void)
 
 static void outsider_changes(void)
 {
-    await(1);
-    natively("LD_PRELOAD= ; echo 500 > new; mv new counter");
-    reach(2);
+    in_turn("LD_PRELOAD= ; echo 500 > new; mv new counter");
 }
 
 static void doomed(void)
