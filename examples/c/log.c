@@ -3,8 +3,8 @@
  *     cc -o log log.c $(txos config --cflags --libs)
  *     ./log LOG FILE...
  *
- * Removes all of the files, or none. A line of the log says what is tried with each, and stays. What syslog() is told within the
- * transaction would be dropped with it: between sys_xpause and sys_xresume it is not part of it. */
+ * Removes all of the files, or none. A line of the log says what is tried with each, and stays. Between sys_xpause and
+ * sys_xresume it is not part of the transaction. (What syslog() is told never is.) */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void note(const char *what, const char *name)
 {
     long id = sys_xpause(); /* -1: in no transaction */
 
-    dprintf(file, "%s %s\n", what, name); /* or syslog(LOG_INFO, ...) */
+    dprintf(file, "%s %s\n", what, name);
     if (id != -1 && sys_xresume(id) == -1)
         abort();
 }

@@ -20,6 +20,18 @@ const CANCELED: Next = Next::Answer(-(libc::ECANCELED as i64));
 
 /// For tests, in debug builds: an `ioctl` that makes the transaction lose a conflict.
 const LOSE: u64 = 0x7458_054c;
+/// The same at a later one: the third argument says at which call for a file from here. The answer is what was left.
+const LOSE_AT: u64 = LOSE + 1;
+
+/// Whether this call for a file is the one at which a test wants the transaction to lose.
+fn loses_now(thread: &mut Thread) -> bool {
+    let is_live = thread.session.as_ref().is_some_and(|session| session.tx.is_some());
+    if !is_live || thread.loses_at == 0 {
+        return false;
+    }
+    thread.loses_at -= 1;
+    thread.loses_at == 0
+}
 
 fn lost() -> Failure {
     Failure {
@@ -143,6 +155,9 @@ pub fn by_class(
     let (number, args) = (call.number(), *call.words());
     if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE {
         return fail(thread, lost());
+    }
+    if cfg!(debug_assertions) && number == libc::SYS_ioctl && args[1] == LOSE_AT {
+        return Next::Answer(std::mem::replace(&mut thread.loses_at, args[2] as i64));
     }
     let native = || Next::Answer(call.make());
     match (class, context) {
@@ -544,6 +559,9 @@ fn transactional(thread: &mut Thread, call: &Call) -> Next {
 }
 
 fn carry_out(thread: &mut Thread, call: &Call) -> Next {
+    if cfg!(debug_assertions) && loses_now(thread) {
+        return fail(thread, lost());
+    }
     let Some(session) = thread.session.as_mut() else { return CANCELED };
     let Some(tx) = session.tx.as_mut() else {
         return if is_of_the_process(call) { Next::Answer(call.make()) } else { CANCELED };

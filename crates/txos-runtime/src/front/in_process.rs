@@ -27,7 +27,7 @@ use super::report::{Report, reason};
 use super::session;
 use super::thread::{self, Thread};
 use super::tls::here;
-use super::{api, checkpoint, interpose, loader, signals};
+use super::{api, checkpoint, interpose, linker, loader, signals};
 use crate::raw::{Errno, syscall};
 use crate::tx::staging::{self, Label, label};
 use crate::tx::{Committed, Decides, Failure, How, acquire, flags, kernel, shared};
@@ -695,6 +695,7 @@ pub fn gains_rights(fd: i32) -> bool {
 /// For the dynamic linker, or at the beginning of a program: the arguments are the program's.
 pub unsafe extern "C" fn loaded(argc: i32, argv: *const *const std::ffi::c_char) {
     interpose::resolve();
+    linker::resolve();
     let count = if argv.is_null() { 0 } else { usize::try_from(argc).unwrap_or(0) };
     let word = |index: usize| {
         // SAFETY: the dynamic linker hands the program's arguments on.

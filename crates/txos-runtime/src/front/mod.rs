@@ -58,6 +58,8 @@ mod interrupted;
 #[cfg(target_arch = "x86_64")]
 mod joint;
 #[cfg(target_arch = "x86_64")]
+pub mod linker;
+#[cfg(target_arch = "x86_64")]
 pub mod loader;
 #[cfg(target_arch = "x86_64")]
 pub mod members;

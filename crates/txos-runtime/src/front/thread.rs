@@ -16,7 +16,7 @@ use super::processes::{host, joining};
 use super::report::{Counters, Report};
 use super::session::{self, Session};
 use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
-use super::{alloc, interrupted, signals};
+use super::{alloc, interrupted, linker, signals};
 use crate::raw::syscall;
 use crate::tx::succession::Succession;
 use crate::tx::{messages, shared};
@@ -59,6 +59,10 @@ pub struct Thread {
     pub name: Option<String>,
     /// The place of a transaction that has not committed, and that the program itself begins again (TX_RETRY).
     pub between: Option<Arc<Succession>>,
+    /// What its calls outside of its transaction have opened.
+    pub outside: linker::Opened,
+    /// For tests: at which call for a file from here its transaction loses a conflict; 0: at none.
+    pub loses_at: i64,
 }
 
 impl Thread {

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 
 use super::dispatch::dispatch;
 use super::entry::{self, Birth};
+use super::linker;
 use super::loader::memory;
 use super::session::{Next, Session};
 use super::signals::{self, Set};
@@ -199,6 +200,7 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
     let is_member = |session: &Session| session.process.is_some();
     let was_member = thread.session.as_ref().is_some_and(is_member);
     let (pointer, frame) = (context.register(libc::REG_RSP), std::ptr::from_ref(context) as u64);
+    let instruction = context.register(libc::REG_RIP);
     let (stack, before) = thread::entered(tls, thread, context.mask(), pointer, frame);
     if let Some(stack) = stack {
         // The kernel puts in force what it finds here.
@@ -215,7 +217,10 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
         // SAFETY: it has no pointers.
         call = unsafe { Call::new(libc::SYS_exit, [0; 6]) };
     }
-    let next = dispatch(thread, &call, Some(context));
+    let next = match linker::call(thread, &call, instruction) {
+        Some(answer) => Next::Answer(answer),
+        None => dispatch(thread, &call, Some(context)),
+    };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     if let Some(session) = thread.session.as_ref().filter(|session| is_member(session))

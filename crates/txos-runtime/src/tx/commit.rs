@@ -360,6 +360,11 @@ impl Tx {
         let mut own = std::mem::take(&mut self.fds.private);
         own.extend(self.fds.touched().into_iter().filter_map(
             |(number, descriptor)| match descriptor {
+                Descriptor::Open { file, real, .. }
+                    if real == number && self.keeps_connection(self.fds.get(file).logs) =>
+                {
+                    None
+                }
                 Descriptor::Open { real, over, .. } => (!over || real != number).then_some(real),
                 _ => None,
             },

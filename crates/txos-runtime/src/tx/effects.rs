@@ -51,7 +51,7 @@ use super::io::{buffers, uses_offset, what_is_there};
 use super::kernel::{self, Errno, OwnedFd, Scratch, Sys};
 use super::pipes::Pipes;
 use super::sockets::{self, Header};
-use super::{Tx, flags, say, shared};
+use super::{Tx, flags, log, say, shared};
 use crate::call::{Call, giving_way, while_waiting};
 use crate::user::{Readable, UserSlice, length_of};
 
@@ -708,6 +708,11 @@ fn meant(value: &[u8]) -> Option<Asked> {
     }
 }
 
+/// Whether a write that can't be held is to fail, and nothing may be sent instead.
+pub fn is_strict() -> bool {
+    asked() == Asked::Strictly
+}
+
 /// Whether any of the program's output is to be held.
 fn is_asked_for() -> bool {
     asked() != Asked::Nothing
@@ -1148,6 +1153,9 @@ impl Tx {
                 }
                 connected = kernel::socket_address(real, kernel::Side::Peer).is_ok();
                 unix = domain == libc::AF_UNIX;
+                if unix && !is_strict() && log::is_connected(real) {
+                    return Ok(Reach::Live);
+                }
                 datagrams = kind == libc::SOCK_DGRAM;
                 // Two that were made as a pair have each other only.
                 crowded = unix && datagrams && kernel::peer_process(real) == 0;

@@ -60,6 +60,7 @@ pub mod kernel;
 pub mod lending;
 mod libraries;
 mod list;
+mod log;
 mod mapped;
 pub mod messages;
 mod names;
@@ -286,6 +287,7 @@ pub struct Tx {
     _running: Option<messages::Running>,
 }
 
+pub use libraries::is_library;
 pub use messages::say;
 pub use parts::was_something_live;
 

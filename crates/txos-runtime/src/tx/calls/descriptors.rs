@@ -95,6 +95,9 @@ impl Tx {
                             // It fails, and nothing is sent.
                             return self.on_descriptor(call);
                         }
+                        if let Some(sent) = self.send_to_log(call, real)? {
+                            return Ok(sent);
+                        }
                         self.before_live(int(0))?;
                         self.talks_by_any_way()?;
                         if let Some(len) = bytes_to_wait_with(call) {
@@ -114,7 +117,10 @@ impl Tx {
             libc::SYS_timerfd_settime => self.set_open_timer(call),
             libc::SYS_connect => {
                 self.before_connecting(int(0))?;
-                self.to_address(call)
+                match self.connect_to_log(call)? {
+                    Some(done) => Ok(done),
+                    None => self.to_address(call),
+                }
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => self.wait_for_events(call),

@@ -25,6 +25,7 @@ mod kept;
 mod layers;
 mod libraries;
 mod limits;
+mod linker;
 mod locked;
 mod lone;
 mod mapped;

@@ -1,0 +1,283 @@
+/* What the dynamic linker, the C library's allocator and its log do in a transaction. Each scenario runs in a process of its own, in a
+ * directory with lib/libone.so and, unless it is made there, an empty directory `new`. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <syslog.h>
+
+#include "check.h"
+#include "files.h"
+
+/* In debug builds of the library: the conflict is lost at the so manieth call for a file from here. The answer is how many are left of the one
+ * before. */
+#define LOSE_AT (LOSE + 1)
+/* Nobody makes so many calls. */
+#define MANY 1000
+
+/* In memory that no attempt puts back. */
+static int attempts;
+
+static int one(const char *path) {
+    void *library = dlopen(path, RTLD_NOW);
+    int (*which)(void) = library ? (int (*)(void))dlsym(library, "one") : NULL;
+    if (!which)
+        fprintf(stderr, "%s\n", dlerror());
+    return which ? which() : -1;
+}
+
+static int is_loaded(const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    return library && dlclose(library) == 0;
+}
+
+static void *loads_one(void *unused) {
+    CHECK(one("lib/libone.so") == 1);
+    return unused;
+}
+
+static void in_another_thread(void *(*work)(void *)) {
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, work, NULL) == 0 && pthread_join(other, NULL) == 0);
+}
+
+static void copy(const char *from, const char *to) {
+    static char all[1 << 20];
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    ssize_t size = read(in, all, sizeof all);
+    CHECK(in >= 0 && out >= 0 && size > 0 && size < (ssize_t)sizeof all);
+    CHECK(write(out, all, size) == size && close(in) == 0 && close(out) == 0);
+}
+
+/* None of its calls is the transaction's: the conflict comes with the next call for a file. */
+static void never_loses_by(int (*work)(void)) {
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    put("changed", ++attempts == 1 ? "1" : "2", O_CREAT | O_TRUNC);
+    if (attempts == 1) {
+        CHECK(ioctl(-1, LOSE_AT, MANY) == 0);
+        CHECK(work());
+        CHECK(ioctl(-1, LOSE_AT, 1) == MANY);
+        access("changed", F_OK);
+        _exit(2);
+    }
+    CHECK(work());
+    CHECK(sys_xend() == 0);
+    CHECK(attempts == 2 && holds("changed", "2"));
+}
+
+static int loads(void) {
+    return one("lib/libone.so") == 1;
+}
+
+static void linker(void) {
+    never_loses_by(loads);
+    CHECK(is_loaded("lib/libone.so"));
+    in_another_thread(loads_one);
+}
+
+/* Frees so much in an arena of a thread's own that some of it goes back to the kernel, which depends on a setting of the kernel's. */
+static int gives_memory_back(void) {
+    static char *volatile many[200];
+    for (int i = 0; i < 200; i++)
+        if (!(many[i] = malloc(8000)))
+            return 0;
+    for (int i = 0; i < 200; i++)
+        free(many[i]);
+    return 1;
+}
+
+static void *in_an_arena(void *unused) {
+    free(malloc(100));
+    never_loses_by(gives_memory_back);
+    return unused;
+}
+
+static void allocator(void) {
+    in_another_thread(in_an_arena);
+}
+
+/* Whoever replaces a library meanwhile is no conflict. */
+static void replaced(void) {
+    int fresh[2];
+    CHECK(pipe(fresh) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char go;
+        CHECK(close(fresh[1]) == 0 && read(fresh[0], &go, 1) == 0);
+        copy("lib/libone.so", "lib/.fresh");
+        CHECK(rename("lib/.fresh", "lib/libone.so") == 0);
+        _exit(0);
+    }
+    CHECK(sys_xbegin(0) == 0);
+    put("changed", "1", O_CREAT);
+    CHECK(one("lib/libone.so") == 1);
+    CHECK(close(fresh[1]) == 0);
+    CHECK(end_of(child) == 0);
+    CHECK(sys_xend() == 0);
+}
+
+/* What the transaction has made and changed is loaded. */
+static void made(void) {
+    CHECK(sys_xbegin(0) == 0);
+    copy("lib/libone.so", "new/libone.so");
+    CHECK(one("new/libone.so") == 1);
+    sys_xabort(1);
+    CHECK(!is_there("new/libone.so"));
+
+    CHECK(sys_xbegin(0) == 0);
+    copy("lib/libtwo.so", "lib/libthree.so");
+    CHECK(one("lib/libthree.so") == 2);
+    CHECK(rename("lib", "away") == 0);
+    CHECK(one("away/libfour.so") == 4 && one("lib/libfour.so") == -1);
+    CHECK(sys_xend() == 0);
+    CHECK(is_there("away/libthree.so"));
+}
+
+/* A path begins where the transaction has gone. */
+static void elsewhere(void) {
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(chdir("lib") == 0);
+    CHECK(one("./libone.so") == 1);
+    sys_xabort(1);
+    CHECK(!is_there("libone.so") && is_there("lib/libone.so"));
+}
+
+/* A transaction that has failed does not keep a library from being loaded. */
+static void failed(void) {
+    CHECK(sys_xbegin(0) == 0);
+    put("changed", "1", O_CREAT);
+    CHECK(ioctl(-1, LOSE, 0) == -1 && errno == ECANCELED);
+    CHECK(access("lib", F_OK) == -1 && errno == ECANCELED);
+    CHECK(one("lib/libone.so") == 1);
+    CHECK(sys_xend() == -1);
+    CHECK(!is_there("changed"));
+}
+
+/* Numbers that the transaction has closed, and those that the dynamic linker uses meanwhile. */
+static void numbers(void) {
+    int before = open("lib", O_RDONLY);
+    CHECK(before > 2 && sys_xbegin(0) == 0);
+    CHECK(close(before) == 0 && one("lib/libone.so") == 1);
+    int first = open("lib/libtwo.so", O_RDONLY);
+    CHECK(first == before && one("lib/libtwo.so") == 2);
+    int second = open("lib/libfour.so", O_RDONLY);
+    CHECK(second > first);
+    CHECK(sys_xend() == 0);
+    char start[4];
+    CHECK(read(first, start, 4) == 4 && memcmp(start, "\177ELF", 4) == 0);
+    CHECK(read(second, start, 4) == 4 && memcmp(start, "\177ELF", 4) == 0);
+    CHECK(close(first) == 0 && close(second) == 0);
+    CHECK(open("lib", O_RDONLY) == before);
+}
+
+/* Threads of one transaction. */
+static void *of_all(void *unused) {
+    CHECK(one("lib/libone.so") == 1 && one("new/libnew.so") == 1);
+    return unused;
+}
+
+static void threads(void) {
+    CHECK(sys_xbegin(TX_THREADS) == 0);
+    copy("lib/libone.so", "new/libnew.so");
+    in_another_thread(of_all);
+    CHECK(sys_xend() == 0);
+    CHECK(is_there("new/libnew.so"));
+}
+
+/* Who has the log, and what it was told last. */
+static int logger;
+
+static const char *told(void) {
+    static char text[256];
+    long id = sys_xpause();
+    ssize_t size = recv(logger, text, sizeof text - 1, MSG_DONTWAIT);
+    CHECK(id < 0 || sys_xresume(id) == 0);
+    text[size < 0 ? 0 : size] = 0;
+    return text;
+}
+
+static void listens(const char *path) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    strcpy(at.sun_path, path);
+    logger = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(bind(logger, (void *)&at, sizeof at) == 0);
+}
+
+/* Each attempt tells the log what it does, by one connection. What the program has opened since is not the C library's to close. */
+static void logged(void) {
+    listens("/dev/log");
+    CHECK(sys_xbegin(TX_RESTART | TX_STRICT) >= 0);
+    char expected[20];
+    snprintf(expected, sizeof expected, "attempt %d", ++attempts);
+    put("changed", "1", O_CREAT | O_TRUNC);
+    syslog(LOG_INFO, "attempt %d", attempts);
+    CHECK(strstr(told(), expected));
+    if (attempts == 1) {
+        ioctl(-1, LOSE, 0);
+        _exit(2);
+    }
+    CHECK(attempts == 2 && sys_xend() == 0);
+    CHECK(*told() == 0 && is_there("changed"));
+
+    int lowest = open("lib", O_RDONLY);
+    CHECK(close(lowest) == 0);
+    CHECK(sys_xbegin(0) == 0);
+    closelog();
+    syslog(LOG_INFO, "another");
+    CHECK(strstr(told(), "another"));
+    put("changed", "2", O_TRUNC);
+    sys_xabort(1);
+    int other = open("lib", O_RDONLY);
+    syslog(LOG_INFO, "once more");
+    CHECK(strstr(told(), "once more"));
+    closelog();
+    CHECK(fcntl(other, F_GETFD) == 0 && holds("changed", "1"));
+}
+
+/* As other libraries do it: messages to the socket's path. */
+static void addressed(void) {
+    listens("/dev/log");
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
+    struct iovec text = {"text", 4};
+    struct msghdr message = {.msg_name = &at, .msg_namelen = sizeof at, .msg_iov = &text, .msg_iovlen = 1};
+    int out = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    put("changed", "1", O_CREAT | O_TRUNC);
+    CHECK(sendmsg(out, &message, MSG_NOSIGNAL) == 4 && strcmp(told(), "text") == 0);
+    CHECK(sendto(out, "word", 4, 0, (void *)&at, sizeof at) == 4 && strcmp(told(), "word") == 0);
+    if (++attempts == 1) {
+        ioctl(-1, LOSE, 0);
+        _exit(2);
+    }
+    CHECK(sys_xend() == 0);
+}
+
+/* If the program asks for all output to be held, so are messages to the log. */
+static void held(void) {
+    listens("/dev/log");
+    for (int commits = 0; commits < 2; commits++) {
+        CHECK(sys_xbegin(0) == 0);
+        syslog(LOG_INFO, "message");
+        CHECK(*told() == 0);
+        if (commits)
+            CHECK(sys_xend() == 0);
+        else
+            sys_xabort(1);
+        CHECK(!strstr(told(), "message") == !commits);
+        closelog();
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} scenarios[] = {
+    {"linker", linker}, {"allocator", allocator}, {"replaced", replaced}, {"made", made},
+    {"elsewhere", elsewhere}, {"failed", failed}, {"numbers", numbers}, {"threads", threads},
+    {"logged", logged}, {"addressed", addressed}, {"held", held},
+};
+
+RUN_ONE_OF(scenarios)
