@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::ptr::null;
 use std::sync::atomic::AtomicI32;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use super::checkpoint::{self, Checkpoint};
 use super::entry::{self, Regs};
@@ -20,7 +20,7 @@ use super::{api, in_process, members};
 use crate::raw::{Errno, Sys};
 use crate::tx::held::Held;
 use crate::tx::succession::Succession;
-use crate::tx::{Committed, Failure, How, Tx, flags};
+use crate::tx::{Committed, Failure, How, Tx, flags, kernel};
 use crate::user::UserPtr;
 
 /// A transaction of a thread.
@@ -443,6 +443,10 @@ fn begin_in(
         Ok(begun) => begun?,
         Err(panic) => return Err(defect(&panic)),
     };
+    if plan.flags & flags::RESTART != 0 && command.is_none() {
+        static AT_EXIT: Once = Once::new();
+        AT_EXIT.call_once(|| kernel::at_exit(leaves));
+    }
     let keeper = match plan.flags & flags::PROCESSES {
         0 => None,
         _ => match on_own_stack(tls, host::Reserved::new) {
@@ -504,6 +508,24 @@ fn begin_in(
     });
     to_program(tls);
     Ok(())
+}
+
+/// In `exit(3)`: the function in which the transaction began may have returned, as `main` does. A jump to it would go on with what is
+/// on the stack by now, and commit that. So from here on a transaction whose stack is not put back begins again no more.
+extern "C" fn leaves() {
+    let tls = here();
+    let is_active = tls.state.get() == ACTIVE;
+    if is_active {
+        leave_program(tls);
+    }
+    if let Some(thread) = thread::existing(tls)
+        && let Some(session) = thread.session.as_mut()
+    {
+        session.restartable &= session.checkpoint.is_some();
+    }
+    if is_active {
+        to_program(tls);
+    }
 }
 
 /// Keeps memory as it is, for a transaction that has just begun; if that can't be, it has not.

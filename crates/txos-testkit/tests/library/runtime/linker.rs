@@ -1,4 +1,5 @@
-//! What the dynamic linker and the C library's allocator read in a transaction is no part of it, and the log is told at once. See `c/linker.c`.
+//! What the dynamic linker and the C library's allocator read in a transaction is no part of it, the log is told at once, and `exit` ends it.
+//! See `c/linker.c`.
 
 use txos_testkit::{Invocation, Lab};
 
@@ -8,7 +9,7 @@ use crate::program::{Linked, program};
 /// Libraries without a constructor that say which one they are.
 const PREPARED: &str = r"
     set -e
-    mkdir lib new
+    mkdir -p lib new
     for which in one=1 two=2 four=4; do
         echo 'int one(void) { return '${which#*=}'; }' > one.c
         cc -shared -fPIC one.c -o lib/lib${which%=*}.so
@@ -60,6 +61,16 @@ fn the_linkers_descriptors_take_none_of_the_transactions() {
 #[test]
 fn threads_of_one_transaction_load_what_it_has_made() {
     runs(&Lab::new(), "threads");
+}
+
+/// A program that returns from `main` in its transaction ends, and does not go on in a function that has returned.
+#[test]
+fn a_transaction_that_the_program_ends_in_does_not_begin_again() {
+    let lab = Lab::in_memory();
+    runs(&lab, "left");
+    assert!(!lab.path("changed").exists() && !lab.path("stream").exists());
+    runs(&lab, "left with memory");
+    assert!(lab.path("changed").exists() && !lab.path("stream").exists());
 }
 
 /// A `/dev` of its own, so that the machine's log is told nothing.

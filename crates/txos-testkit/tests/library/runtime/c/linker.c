@@ -1,10 +1,11 @@
-/* What the dynamic linker, the C library's allocator and its log do in a transaction. Each scenario runs in a process of its own, in a
+/* What the dynamic linker and the C library's allocator, log and `exit` do in a transaction. Each scenario runs in a process of its own, in a
  * directory with lib/libone.so and, unless it is made there, an empty directory `new`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <syslog.h>
@@ -187,6 +188,29 @@ static void threads(void) {
     CHECK(is_there("new/libnew.so"));
 }
 
+/* The program ends in the middle, by a return from `main`, and loses a conflict when the C library flushes a stream then. The functions in
+ * which the transaction began have returned, unless the stack is put back. */
+static void ends(int flags) {
+    static int *tries;
+    tries = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(tries != MAP_FAILED && sys_xbegin(TX_RESTART | flags) >= 0);
+    put("changed", "1", O_CREAT);
+    if (++*tries == 1) {
+        FILE *stream = fopen("stream", "w");
+        CHECK(stream && fputs("text", stream) >= 0 && ioctl(-1, LOSE_AT, 1) == 0);
+        return;
+    }
+    CHECK(flags && sys_xend() == 0);
+}
+
+static void left(void) {
+    ends(0);
+}
+
+static void left_with_memory(void) {
+    ends(TX_CHECKPOINT);
+}
+
 /* Who has the log, and what it was told last. */
 static int logger;
 
@@ -277,7 +301,7 @@ static const struct {
 } scenarios[] = {
     {"linker", linker}, {"allocator", allocator}, {"replaced", replaced}, {"made", made},
     {"elsewhere", elsewhere}, {"failed", failed}, {"numbers", numbers}, {"threads", threads},
-    {"logged", logged}, {"addressed", addressed}, {"held", held},
+    {"left", left}, {"left with memory", left_with_memory}, {"logged", logged}, {"addressed", addressed}, {"held", held},
 };
 
 RUN_ONE_OF(scenarios)
