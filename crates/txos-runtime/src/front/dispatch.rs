@@ -451,7 +451,8 @@ fn asleep(thread: &mut Thread, call: &Call) -> Next {
 
 /// Before any call: what was read from a pipe that has had no room for a time is taken.
 fn before_any(thread: &mut Thread, class: Class, number: i64) -> Option<Next> {
-    if matches!(class, Class::SignalReturn | Class::Exit | Class::ExitGroup) {
+    let is_patient = thread.patience.is_asked_for();
+    if is_patient || matches!(class, Class::SignalReturn | Class::Exit | Class::ExitGroup) {
         return None;
     }
     let tx = thread.session.as_mut()?.tx.as_mut().filter(|tx| tx.looks_at_pipes())?;
@@ -559,13 +560,24 @@ fn transactional(thread: &mut Thread, call: &Call) -> Next {
 }
 
 fn carry_out(thread: &mut Thread, call: &Call) -> Next {
-    if cfg!(debug_assertions) && loses_now(thread) {
+    let is_patient = thread.patience.is_asked_for();
+    let loses = cfg!(debug_assertions) && loses_now(thread);
+    if loses && !is_patient {
         return fail(thread, lost());
     }
     let Some(session) = thread.session.as_mut() else { return CANCELED };
     let Some(tx) = session.tx.as_mut() else {
-        return if is_of_the_process(call) { Next::Answer(call.make()) } else { CANCELED };
+        return match is_patient || is_of_the_process(call) {
+            true => Next::Answer(call.make()),
+            false => CANCELED,
+        };
     };
+    if loses {
+        tx.doom(lost());
+    }
+    if is_patient {
+        return with_patience(session, call);
+    }
     if here().is_called_off() {
         return match fail(thread, session::called_off()) {
             CANCELED if is_of_the_process(call) => Next::Answer(call.make()),
@@ -603,6 +615,24 @@ fn carry_out(thread: &mut Thread, call: &Call) -> Next {
         }
     };
     fail(thread, doomed)
+}
+
+/// Carries out a call in whose middle the transaction does not begin again ([`super::linker`]).
+fn with_patience(session: &mut Session, call: &Call) -> Next {
+    let Some(tx) = session.tx.as_mut() else { return CANCELED };
+    let answered = thread::guarded(|| {
+        let answer = tx.call(call);
+        if tx.doomed().is_none() { answer } else { tx.answer_lost(call, answer) }
+    });
+    match answered {
+        Ok(answer) => Next::Answer(answer),
+        Err(panic) => {
+            let why = session::defect(&panic);
+            api::tell(&why.what);
+            tx.doom(why);
+            CANCELED
+        }
+    }
 }
 
 /// Calls that a lost transaction must not keep from the rest of the process: with event descriptors the

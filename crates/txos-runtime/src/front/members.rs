@@ -531,7 +531,9 @@ fn one_turn(
     };
     let again = session.member.as_ref().is_some_and(|member| member.again);
     // The C library sets handlers while it has locks of its own: `system` would keep them for ever.
-    if session.tx.is_none() && again && session.restarts() && class != Class::Action {
+    let is_patient = thread.patience.is_asked_for();
+    if session.tx.is_none() && again && session.restarts() && class != Class::Action && !is_patient
+    {
         return Done::Next(Next::Again);
     }
     let step = match session.tx.as_mut() {

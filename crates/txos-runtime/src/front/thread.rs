@@ -59,8 +59,8 @@ pub struct Thread {
     pub name: Option<String>,
     /// The place of a transaction that has not committed, and that the program itself begins again (TX_RETRY).
     pub between: Option<Arc<Succession>>,
-    /// What its calls outside of its transaction have opened.
-    pub outside: linker::Opened,
+    /// Whether a conflict that it loses by its present call is put off.
+    pub patience: linker::Patience,
     /// For tests: at which call for a file from here its transaction loses a conflict; 0: at none.
     pub loses_at: i64,
 }

@@ -217,10 +217,11 @@ pub unsafe extern "C" fn trap(info: *const libc::siginfo_t, context: *mut Contex
         // SAFETY: it has no pointers.
         call = unsafe { Call::new(libc::SYS_exit, [0; 6]) };
     }
-    let next = match linker::call(thread, &call, instruction) {
-        Some(answer) => Next::Answer(answer),
-        None => dispatch(thread, &call, Some(context)),
-    };
+    linker::begins(thread, &call, instruction);
+    let next = dispatch(thread, &call, Some(context));
+    if let Next::Answer(answer) = next {
+        thread.patience.over(&call, answer);
+    }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     if let Some(session) = thread.session.as_ref().filter(|session| is_member(session))

@@ -361,7 +361,7 @@ impl Tx {
         own.extend(self.fds.touched().into_iter().filter_map(
             |(number, descriptor)| match descriptor {
                 Descriptor::Open { file, real, .. }
-                    if real == number && self.keeps_connection(self.fds.get(file).logs) =>
+                    if real == number && self.keeps_connection(number, self.fds.get(file)) =>
                 {
                     None
                 }

@@ -51,7 +51,7 @@ use super::io::{buffers, uses_offset, what_is_there};
 use super::kernel::{self, Errno, OwnedFd, Scratch, Sys};
 use super::pipes::Pipes;
 use super::sockets::{self, Header};
-use super::{Tx, flags, log, say, shared};
+use super::{Tx, flags, say, shared};
 use crate::call::{Call, giving_way, while_waiting};
 use crate::user::{Readable, UserSlice, length_of};
 
@@ -1088,7 +1088,7 @@ impl Tx {
             return Ok(known);
         }
         let made = made.is_some_and(|id| self.tree.nodes[id].stable.is_none());
-        let reach = match self.find_reach(number, real, made) {
+        let reach = match self.find_reach(file, number, real, made) {
             // No number is left for a duplicate, of which the program knows nothing. One that has all output held is to know.
             Err(errno @ (Errno::MFILE | Errno::NFILE)) if asked() == Asked::Strictly => {
                 if self.report.is_first("no descriptor to hold output by") {
@@ -1112,7 +1112,7 @@ impl Tx {
         Ok(reach)
     }
 
-    fn find_reach(&mut self, number: i32, real: i32, made: bool) -> Sys<Reach> {
+    fn find_reach(&mut self, file: File, number: i32, real: i32, made: bool) -> Sys<Reach> {
         // Other processes of a transaction write by themselves, and what they write must not overtake this. And
         // another thread of it may be waiting for this already.
         if self.is_of_several() {
@@ -1153,7 +1153,7 @@ impl Tx {
                 }
                 connected = kernel::socket_address(real, kernel::Side::Peer).is_ok();
                 unix = domain == libc::AF_UNIX;
-                if unix && !is_strict() && log::is_connected(real) {
+                if unix && connected && self.logs_by(file, real) {
                     return Ok(Reach::Live);
                 }
                 datagrams = kind == libc::SOCK_DGRAM;

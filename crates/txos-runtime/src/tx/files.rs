@@ -90,8 +90,8 @@ pub struct OpenFile {
     pub lock_holder: Option<i32>,
     /// It is lent ([`super::lending`]).
     pub lent: bool,
-    /// The transaction has connected it to the log ([`super::log`]).
-    pub logs: bool,
+    /// What of it is the machine's log's.
+    pub logs: super::log::Logs,
 }
 
 impl OpenFile {

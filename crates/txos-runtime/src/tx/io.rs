@@ -7,10 +7,9 @@ use txos_engine::object::FileKind;
 
 use super::Tx;
 use super::content::Data;
-use super::effects::{self, Reach};
+use super::effects::Reach;
 use super::files::File;
 use super::kernel::{self, Errno, OwnedFd, Sys};
-use super::log;
 use super::node::{Id, held};
 use super::put_back::COUNT;
 use super::tree::ShadowTree;
@@ -230,8 +229,11 @@ impl Tx {
             return Ok(());
         }
         let Ok(stat) = kernel::look_fd(real) else { return Ok(()) };
-        if stat.kind() == FileKind::Socket && !effects::is_strict() && log::is_connected(real) {
-            return Ok(());
+        if stat.kind() == FileKind::Socket {
+            let file = self.file(number)?;
+            if self.logs_by(file, real) {
+                return Ok(());
+            }
         }
         // A program's own messages: like those of a command in `txos run`, they are live.
         let standard = (0..=2).contains(&number);

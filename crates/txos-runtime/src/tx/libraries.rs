@@ -29,8 +29,7 @@ pub struct Libraries {
 }
 
 /// Whether the dynamic linker may look for a name: a library's (`libc.so.6`), or one of its own files' (`ld.so.cache`).
-#[must_use]
-pub fn is_library(name: &[u8]) -> bool {
+fn is_library(name: &[u8]) -> bool {
     name.windows(3).any(|part| part == b".so")
 }
 

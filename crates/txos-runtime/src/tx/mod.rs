@@ -287,7 +287,6 @@ pub struct Tx {
     _running: Option<messages::Running>,
 }
 
-pub use libraries::is_library;
 pub use messages::say;
 pub use parts::was_something_live;
 
@@ -462,6 +461,41 @@ impl Tx {
     #[must_use]
     pub fn doomed(&self) -> Option<&Failure> {
         self.doom.as_ref()
+    }
+
+    /// A call that looks at something, of a transaction that is doomed and goes on for a moment: the answer that it had, if there was one,
+    /// or else what is outside. What the transaction has opened is closed by its abort. Where it has libraries of its own, or another
+    /// directory, a path would lead to others: the call fails.
+    pub fn answer_lost(&mut self, call: &Call, answer: i64) -> i64 {
+        let number = call.number();
+        #[cfg(target_arch = "x86_64")]
+        let opens = matches!(number, libc::SYS_open | libc::SYS_openat);
+        #[cfg(not(target_arch = "x86_64"))]
+        let opens = number == libc::SYS_openat;
+        // (What a call has opened by which the transaction was doomed is closed again.)
+        if answer >= 0 && !opens {
+            return answer;
+        }
+        let by_number = match number {
+            libc::SYS_read | libc::SYS_pread64 | libc::SYS_lseek => true,
+            libc::SYS_fstat | libc::SYS_close | libc::SYS_mmap => true,
+            libc::SYS_newfstatat => call.path(1).is_ok_and(|path| path.is_empty()),
+            _ => false,
+        };
+        let (has_moved, has_other_root) = self.has_moved_to();
+        if !by_number && (has_moved || has_other_root || self.has_other_libraries()) {
+            return -i64::from(libc::ECANCELED);
+        }
+        let mut call = *call;
+        for at in txos_calls::descriptors(number) {
+            let given = call.int(at);
+            match self.fds.real(given) {
+                Ok(_) if number == libc::SYS_close => return 0,
+                Ok(real) => call = call.with_descriptor(at, real),
+                Err(_) => {}
+            }
+        }
+        call.make()
     }
 
     /// System calls that passed through with a warning so far.
