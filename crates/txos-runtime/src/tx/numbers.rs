@@ -55,6 +55,9 @@ static FIRST: AtomicU64 = AtomicU64::new(1);
 /// A transaction of this process has made a thread, or was paused.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
+/// Of numbers that are closed so many are acquired: a program may try each that there could be, and would keep others from much else.
+const CLOSED_MAX: usize = 1024;
+
 /// Whether another transaction of this process may use the same numbers.
 fn may_meet() -> bool {
     SEVERAL.load(Ordering::Relaxed) || !kernel::has_had_one_thread()
@@ -193,7 +196,11 @@ impl Tx {
         if !self.is_claimed(number) {
             return Ok(());
         }
-        self.claim(number, Claim::Used)?;
+        let is_one_more = self.fds.numbers.claims.len() >= CLOSED_MAX
+            && !self.fds.numbers.claims.contains_key(&number);
+        if !(is_one_more && kernel::close_on_exec(number).is_err()) {
+            self.claim(number, Claim::Used)?;
+        }
         if self.fds.numbers.is_anothers(number) { Err(Errno::BADF) } else { Ok(()) }
     }
 
@@ -206,12 +213,11 @@ impl Tx {
             return Ok(());
         }
         let is_known = self.fds.descriptor(number) != Descriptor::Untouched;
-        // One that is closed stays what it is.
-        let claim = match is_known || kernel::close_on_exec(number).is_ok() {
-            true => Claim::Changed,
-            false => Claim::Used,
-        };
-        self.claim(number, claim)?;
+        if !is_known && kernel::close_on_exec(number).is_err() {
+            // It stays what it is.
+            return self.claim_used(number);
+        }
+        self.claim(number, Claim::Changed)?;
         if self.fds.numbers.is_anothers(number) { Err(Errno::BADF) } else { Ok(()) }
     }
 
