@@ -20,6 +20,10 @@
 //!   of transactions has closed it. What was opened then gets the next number that nobody holds. So nobody waits and nobody loses
 //!   because something is opened.
 //!
+//! Between the kernel's answer to an open and the mark nothing says whose a number is. A transaction that closes or replaces a number that
+//! it was never given can hit another one's new file there, as a thread natively does. What it was given, or was open before, the
+//! kernel gives to nobody else as long as somebody holds it.
+//!
 //! # Invariants
 //!
 //! - A mark is set from nothing only, and taken away only by who has set it.

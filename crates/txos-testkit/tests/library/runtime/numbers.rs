@@ -82,8 +82,14 @@ fn what_is_opened_where_another_one_has_seen_nothing_gets_another_number() {
 }
 
 #[test]
-fn dup2_and_open_at_the_same_time_replace_nothing_of_each_other() {
+fn dup2_leaves_alone_what_is_opened_at_the_same_time() {
     scene(&["dup-over", if skip::long("threads") { "100000" } else { "2000" }]);
+}
+
+/// A number and a file are of one state in every transaction.
+#[test]
+fn what_is_there_and_what_is_said_of_it_agree() {
+    scene(&["agree", if skip::long("threads") { "20000" } else { "100" }]);
 }
 
 #[test]

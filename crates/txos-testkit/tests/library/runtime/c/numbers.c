@@ -17,7 +17,8 @@
  *   born          a thread that is made in a transaction, and has one of its own
  *   paused        a transaction that is paused, and another one of the same thread
  *   aside         what is opened at a number that another one has seen closed gets the next one
- *   dup-over      dup2() onto numbers that others open at the same time
+ *   dup-over N    N times dup2() onto a number, while others open all around it
+ *   agree N       N rounds: what a number leads to and what a file says of it change together
  *   killed        a process that is killed holds nothing any more
  *   exit          a thread that ends in its transaction
  *   single N      uses numbers in a process that has had N other threads
@@ -707,18 +708,18 @@ static void scene_aside(void)
 static void *puts_at(void *unused)
 {
     (void)unused;
-    int own = open("first", O_RDONLY | O_CLOEXEC);
-    for (int i = 0; i < rounds; i++) {
+    int own = open("first", O_RDONLY | O_CLOEXEC), there = open("second", O_RDONLY | O_CLOEXEC);
+    for (volatile int i = 0; i < rounds; i++) {
+        CHECK(dup2(there, number + 10) == number + 10, "dup2");
         BEGIN(TX_RESTART);
         second();
         CHECK(dup2(own, number + 10) == number + 10, "dup2");
-        CHECK(letter(number + 10) == 'f', "'%c' was put there", letter(number + 10));
+        CHECK(letter(number + 10) == 'f', "it was not put there");
         if (i % 2)
             sys_xabort(1);
         else
             END();
-        if (i % 2 == 0)
-            CHECK(letter(number + 10) == 'f' && close(number + 10) == 0, "the commit");
+        CHECK(letter(number + 10) == (i % 2 ? 's' : 'f'), "'%c' is there", letter(number + 10));
     }
     reach(1);
     return NULL;
@@ -734,7 +735,7 @@ static void *opens_many(void *unused)
         for (int i = 0; i < 12; i++)
             CHECK((fds[i] = open("second", O_RDONLY)) >= 0, "opening");
         for (int i = 0; i < 12; i++)
-            CHECK(letter(fds[i]) == 's', "'%c' was opened as %d", letter(fds[i]), fds[i]);
+            CHECK(letter(fds[i]) == 's', "something else was opened as %d", fds[i]);
         for (int i = 0; i < 12; i++)
             CHECK(close(fds[i]) == 0, "closing");
         END();
@@ -746,12 +747,64 @@ static void scene_dup_over(void)
 {
     pthread_t one, other;
     make("second", "second");
+    /* A number that nobody else is given. */
+    CHECK(dup2(number, number + 10) == number + 10, "dup2");
     start(&one, puts_at);
     start(&other, opens_many);
     join(one);
     join(other);
     int fd = dup(0);
     CHECK(fd < 16, "%d is the lowest number", fd);
+}
+
+/* Puts one of two files at the number, and says in a third one which. */
+static void *puts_and_says(void *name)
+{
+    const char *own = name;
+    for (volatile int i = 0; i < rounds; i++) {
+        BEGIN(TX_RESTART);
+        int fd = open(own, O_RDONLY);
+        CHECK(fd >= 0 && dup2(fd, number) == number && close(fd) == 0, "putting it there");
+        make("said", own);
+        END();
+    }
+    atomic_fetch_add(&step, 1);
+    return NULL;
+}
+
+static void *compares(void *unused)
+{
+    (void)unused;
+    char said = 0, there = 0;
+    for (volatile int i = 0; i < rounds || atomic_load(&step) < 2; i++) {
+        BEGIN(TX_RESTART);
+        int fd = open("said", O_RDONLY);
+        if (i % 2) {
+            said = letter(fd);
+            there = letter(number);
+        } else {
+            there = letter(number);
+            said = letter(fd);
+        }
+        CHECK(close(fd) == 0, "closing");
+        END();
+        CHECK(said == there && said, "'%c' is said, '%c' is there", said, there);
+    }
+    return NULL;
+}
+
+static void scene_agree(void)
+{
+    static char *const names[] = {"first", "second"};
+    pthread_t threads[4];
+    make("second", "second");
+    make("said", "first");
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_create(&threads[i], NULL, puts_and_says, names[i]) == 0, "a thread");
+        start(&threads[2 + i], compares);
+    }
+    for (int i = 0; i < 4; i++)
+        join(threads[i]);
 }
 
 static void *holds(void *unused)
@@ -862,6 +915,7 @@ int main(int argc, char **argv)
         {"paused", scene_paused},
         {"aside", scene_aside},
         {"dup-over", scene_dup_over},
+        {"agree", scene_agree},
         {"killed", scene_killed},
         {"exit", scene_exit},
         {"single", scene_single},
