@@ -146,7 +146,7 @@ struct txos_abort {
     int32_t  error;     /* errno of sys_xend(), or 0 */
     int32_t  pid;       /* the process that won, or 0 if it is not known */
     char     what[256]; /* what happened, in words */
-    char     path[4096];/* where, or empty */
+    char     path[4096];/* where, or empty; "descriptor 5" for a number that threads share */
 };
 
 /* Fills in why the last transaction of this thread was aborted. Returns 0, or -1 with EINVAL. */

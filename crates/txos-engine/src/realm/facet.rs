@@ -15,6 +15,8 @@ use crate::object::FileId;
 /// | appending | extent: insert, attributes: insert |
 /// | truncating, or replacing the content | extent: write, attributes: write |
 /// | `chmod`, `chown`, `utimes` | attributes: write |
+/// | the use of a descriptor number, in a process with several threads | number: read |
+/// | opening, closing or replacing a descriptor number there | number: write |
 ///
 /// Attributes include the times and the size, which every change of the content moves: who read
 /// them, or the file as a whole, conflicts with everybody who changes any part of it, while
@@ -45,6 +47,13 @@ pub enum Facet<'a> {
     Target(FileId),
     /// Extended attributes.
     Xattrs(FileId),
+    /// A number in the table of descriptors of a process, open or not.
+    Descriptor {
+        /// The process, as a word ([`Realm::this_process`](super::Realm::this_process)).
+        process: u64,
+        /// The number.
+        number: u32,
+    },
 }
 
 /// The secret of a realm's hash: without it nobody can make up names that collide.
@@ -75,6 +84,9 @@ impl Facet<'_> {
             Facet::Page { file, number } => (5, file, number),
             Facet::Target(link) => (6, link, 0),
             Facet::Xattrs(file) => (7, file, 0),
+            Facet::Descriptor { process, number } => {
+                (8, FileId { dev: 0, ino: process }, u64::from(number))
+            }
         };
         let [s0, s1] = seed.0;
         let object = fold(object.ino ^ s0, object.dev ^ s1 ^ K[0]);
@@ -134,6 +146,8 @@ mod tests {
             Facet::Page { file: id, number: 1 },
             Facet::Target(id),
             Facet::Xattrs(id),
+            Facet::Descriptor { process: 2, number: 0 },
+            Facet::Descriptor { process: 2, number: 1 },
         ];
         let hashes: HashSet<u64> = all.iter().map(|f| f.hash(SEED)).collect();
         // Page 0 and the like must not fall together with a facet of another kind.
@@ -180,6 +194,8 @@ mod tests {
             assert_eq!(Facet::Entry { dir, name }.hash(SEED), expected, "{name:?}");
         }
         assert_eq!(Facet::Page { file: dir, number: 7 }.hash(SEED), 0x569d_4c0d_74d1_9689);
+        let descriptor = Facet::Descriptor { process: 0x0012_3456_789a_bcde, number: 5 };
+        assert_eq!(descriptor.hash(SEED), 0xc581_9143_9528_4e2b);
         assert_ne!(
             Facet::Entry { dir, name: b"resolv.conf" }.hash(SEED),
             Facet::Entry { dir, name: b"resolv.conf" }.hash(Seed([1, 2]))

@@ -131,6 +131,12 @@ impl Realm {
     fn me(&self) -> Identity {
         Identity::known(self.me.load(std::sync::atomic::Ordering::Relaxed))
     }
+
+    /// The calling process, for [`Facet::Descriptor`]: for all time of this boot.
+    #[must_use]
+    pub fn this_process(&self) -> u64 {
+        self.me().word()
+    }
 }
 
 #[cfg(not(loom))]

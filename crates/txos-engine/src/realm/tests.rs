@@ -70,6 +70,38 @@ fn readers_share_and_inserters_commute() {
 }
 
 #[test]
+fn what_is_acquired_if_free_is_released_unless_something_else_needs_its_record() {
+    let place = Place::new("release");
+    let realm = place.join();
+    let number = |number| Facet::Descriptor { process: realm.this_process(), number };
+    let (mut a, mut b) = (begin(&realm), nonblocking(&realm));
+    assert!(a.acquire_if_free(&number(5)).unwrap());
+    assert!(!b.acquire_if_free(&number(5)).unwrap());
+    assert!(b.acquire_if_free(&number(6)).unwrap());
+    assert!(a.release(&number(5)) && !a.release(&number(5)));
+    assert!(b.acquire_if_free(&number(5)).unwrap());
+    // Acquired once more it is needed, as if by something that falls on the same record.
+    b.acquire(&number(5), Access::Read).unwrap();
+    assert!(!b.release(&number(5)));
+    assert!(!a.acquire_if_free(&number(5)).unwrap());
+    // What was held before is not released either.
+    a.acquire(&number(7), Access::Read).unwrap();
+    assert!(a.acquire_if_free(&number(7)).unwrap() && !a.release(&number(7)));
+    // From here on nobody can doom it, and it publishes nothing.
+    let (names, ended) = (realm.names_published(), realm.publishes_ended());
+    b.stays().unwrap();
+    assert!(matches!(
+        nonblocking(&realm).acquire(&number(5), Access::Read),
+        Err(AbortCause::Busy(_))
+    ));
+    b.finish_validated();
+    assert_eq!((realm.names_published(), realm.publishes_ended()), (names, ended));
+    assert!(a.acquire_if_free(&number(5)).unwrap() && a.release(&number(5)));
+    a.finish().unwrap();
+    is_untouched(&realm);
+}
+
+#[test]
 fn the_older_dooms_the_younger() {
     let place = Place::new("wound");
     let realm = place.join();

@@ -131,6 +131,8 @@ pub struct TxHandle<'r> {
     pub(super) bit: u64,
     pub(super) generation: u64,
     held: Vec<u32>,
+    /// Of these, the records of one facet each, which may be released before the end ([`TxHandle::release`]).
+    alone: Vec<u32>,
     pub(super) hold: Hold,
     /// What it holds is listed.
     listed: bool,
@@ -228,6 +230,7 @@ impl Realm {
             generation,
             // A thread that ends has no list any more.
             held: LIST.try_with(RefCell::take).unwrap_or_default(),
+            alone: Vec::new(),
             hold: if how.soft { Hold::Soft } else { Hold::Firm },
             listed,
             again,
@@ -447,7 +450,10 @@ impl<'r> TxHandle<'r> {
         let orec = self.realm.table().orec(index);
         let word = Word(orec.load(Acquire));
         let new = match word.request(self.bit, access, self.hold) {
-            Request::Held => return self.check().map(|()| false),
+            Request::Held => {
+                self.shares(index);
+                return self.check().map(|()| false);
+            }
             Request::Take(new) => new,
             Request::Blocked(_) => return self.acquire_slowly(hash, access),
         };
@@ -475,7 +481,10 @@ impl<'r> TxHandle<'r> {
         loop {
             let word = Word(orec.load(Acquire));
             match word.request(self.bit, access, self.hold) {
-                Request::Held => break,
+                Request::Held => {
+                    self.shares(index);
+                    break;
+                }
                 Request::Take(new) => {
                     if orec.compare_exchange(word.0, new.0, AcqRel, Acquire).is_ok() {
                         self.took(index, word);
@@ -560,10 +569,64 @@ impl<'r> TxHandle<'r> {
         Ok(waiting.has_waited())
     }
 
+    /// Acquires a facet to write if nobody is in the way, not even for an instant. Whether it did. What it has acquired so may be
+    /// released again, as long as nothing else of its own falls on the record.
+    ///
+    /// # Errors
+    /// [`AbortCause::Doomed`].
+    pub fn acquire_if_free(&mut self, facet: &Facet<'_>) -> Result<bool, AbortCause> {
+        let hash = self.realm.hash_of(facet);
+        if self.listed {
+            self.list(hash);
+        }
+        let index = self.realm.table().index(hash);
+        let orec = self.realm.table().orec(index);
+        let word = Word(orec.load(Acquire));
+        match word.request(self.bit, Access::Write, self.hold) {
+            Request::Held => self.shares(index),
+            Request::Take(new) => {
+                if orec.compare_exchange(word.0, new.0, AcqRel, Acquire).is_err() {
+                    return self.check().map(|()| false);
+                }
+                self.took(index, word);
+                if word.holders() & self.bit == 0 {
+                    self.alone.push(index);
+                }
+            }
+            Request::Blocked(_) => return self.check().map(|()| false),
+        }
+        self.check().map(|()| true)
+    }
+
+    /// Releases a facet that it has acquired by [`TxHandle::acquire_if_free`], and of which nothing is left: all it did there it has
+    /// undone itself. `false`: it needs the record for something else as well, and keeps it. Whoever waits for the facet looks again by itself.
+    pub fn release(&mut self, facet: &Facet<'_>) -> bool {
+        let index = self.realm.index_of(facet);
+        let Some(place) = self.alone.iter().rposition(|&one| one == index) else { return false };
+        self.alone.swap_remove(place);
+        if let Some(place) = self.held.iter().rposition(|&one| one == index) {
+            self.held.swap_remove(place);
+            self.own().size.store(self.held.len() as u64, Relaxed);
+            // It may be another's by now, if that has won: then the bit is gone already.
+            self.realm.table().orec(index).fetch_and(!self.bit, Release);
+        }
+        true
+    }
+
+    /// A record is held for another facet as well.
+    #[inline]
+    fn shares(&mut self, index: u32) {
+        if !self.alone.is_empty() {
+            self.alone.retain(|&one| one != index);
+        }
+    }
+
     /// Remembers a record that was not ours in `before`.
     #[inline]
     fn took(&mut self, index: u32, before: Word) {
-        if before.holders() & self.bit == 0 {
+        if before.holders() & self.bit != 0 {
+            self.shares(index);
+        } else {
             self.held.push(index);
             #[cfg(not(loom))]
             if self.held.len() == MAPPED_FROM {
@@ -627,6 +690,19 @@ impl<'r> TxHandle<'r> {
     pub fn publish_bytes(&mut self) -> Result<(), AbortCause> {
         self.await_turn()?;
         self.begin_publish()
+    }
+
+    /// From here on nobody can doom it, and who needs what it holds waits, as for one that publishes: it changes something of its
+    /// own process, and nothing that anybody would have to finish or undo should that die.
+    ///
+    /// # Errors
+    /// [`AbortCause::Doomed`].
+    pub fn stays(&mut self) -> Result<(), AbortCause> {
+        if Status(self.own().status.load(Acquire)).state() == State::Publishing {
+            return Ok(());
+        }
+        self.own().flags.fetch_or(AT_ONCE, Relaxed);
+        self.advance(State::Publishing)
     }
 
     fn begin_publish(&mut self) -> Result<(), AbortCause> {

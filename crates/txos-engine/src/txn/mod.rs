@@ -71,16 +71,25 @@ impl From<Failed> for Error {
 }
 
 /// A transaction that is about to end, as the realm knows it.
-pub struct Participant {
+pub struct Participant<'l> {
     /// None: there is no realm. What others changed is found when the transaction validates.
     handle: Option<TxHandle<'static>>,
+    /// Where the handle is put once the transaction has committed.
+    left: Option<&'l mut Option<TxHandle<'static>>>,
 }
 
-impl Participant {
+impl<'l> Participant<'l> {
     /// Takes part with `handle`, if there is a realm.
     #[must_use]
-    pub fn new(handle: Option<TxHandle<'static>>) -> Participant {
-        Participant { handle }
+    pub fn new(handle: Option<TxHandle<'static>>) -> Participant<'l> {
+        Participant { handle, left: None }
+    }
+
+    /// Once the transaction has committed it keeps what it holds, and nobody can doom it, until the front door has made the rest:
+    /// that lets go of it by [`TxHandle::finish_validated`].
+    #[must_use]
+    pub fn leaving(self, left: Option<&'l mut Option<TxHandle<'static>>>) -> Participant<'l> {
+        Participant { left, ..self }
     }
 
     /// [`Route::Nothing`]: what the transaction read was so at one moment, now. Then `progress` decides.
@@ -99,6 +108,9 @@ impl Participant {
             .validate_beside(ValidationRules::default(), self.handle.as_ref().map(TxHandle::watch));
         if !conflicts.is_empty() {
             return Err(self.abort(Error::Conflict(conflicts)));
+        }
+        if let Err(stop) = self.stays() {
+            return Err(self.lose(&stop));
         }
         // Not doomed by now, it read what nobody had begun to publish over.
         if let Some(watch) = self.handle.as_ref().map(TxHandle::watch).filter(Watch::is_doomed) {
@@ -139,10 +151,20 @@ impl Participant {
         Failed { error, opponent: None, again }
     }
 
+    /// From here on nobody can doom it, if the front door has something left to make.
+    fn stays(&mut self) -> Result<(), AbortCause> {
+        match self.handle.as_mut().filter(|_| self.left.is_some()) {
+            Some(handle) => handle.stays(),
+            None => Ok(()),
+        }
+    }
+
     /// What is published is published, and what changed nothing was validated: nobody stops it any more.
     fn finish(&mut self) {
-        if let Some(handle) = self.handle.take() {
-            handle.finish_validated();
+        let Some(handle) = self.handle.take() else { return };
+        match self.left.take() {
+            Some(left) => *left = Some(handle),
+            None => handle.finish_validated(),
         }
     }
 }
@@ -150,7 +172,7 @@ impl Participant {
 /// A transaction of a home store that is about to end.
 pub struct Txn<'w> {
     home: &'w Home,
-    participant: Participant,
+    participant: Participant<'w>,
     waits: &'w dyn Waits,
 }
 
@@ -159,6 +181,12 @@ impl<'w> Txn<'w> {
     #[must_use]
     pub fn new(home: &'w Home, handle: Option<TxHandle<'static>>, waits: &'w dyn Waits) -> Txn<'w> {
         Txn { home, participant: Participant::new(handle), waits }
+    }
+
+    /// As [`Participant::leaving`].
+    #[must_use]
+    pub fn leaving(self, left: Option<&'w mut Option<TxHandle<'static>>>) -> Txn<'w> {
+        Txn { participant: self.participant.leaving(left), ..self }
     }
 
     /// Commits by the journal. Of a transaction that stays in the history and is durable, the record is
@@ -304,6 +332,10 @@ impl<'w> Txn<'w> {
     fn end(mut self, done: Result<Summary, Error>) -> Result<Summary, Failed> {
         let error = match done {
             Ok(summary) => {
+                // (It publishes, unless it has changed nothing.)
+                if let Err(stop) = self.participant.stays() {
+                    return Err(self.participant.lose(&stop));
+                }
                 // What changed nothing was validated, and is as good as committed; what is published is.
                 self.participant.finish();
                 return Ok(summary);

@@ -191,6 +191,16 @@ pub fn create(thread: &mut Thread, class: Class, call: &Call, context: &mut Cont
     if !is_thread && let Some(next) = host::create(thread, &made, context) {
         return next;
     }
+    if is_thread {
+        // From its first instruction on it may have a transaction of its own.
+        let shared = members::with(thread, |thread| {
+            let tx = thread.session.as_mut().and_then(|session| session.tx.as_mut());
+            tx.map_or(Ok(()), |tx| thread::guarded(|| tx.numbers_are_shared()))
+        });
+        if let Err(panic) = shared {
+            return fail(thread, session::defect(&panic));
+        }
+    }
     if is_thread
         && made.is_whole_thread()
         && let Some(next) = create_member(thread, &made, context)

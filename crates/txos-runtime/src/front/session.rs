@@ -1123,6 +1123,7 @@ pub fn pause(tls: &Tls) -> i64 {
         // On a panic it is as it was: the next call finds out.
         let _ = on_own_stack(tls, || {
             tx.before_pause();
+            tx.numbers_are_shared();
             // Under TX_STRICT as well: what paused code does is not the transaction's.
             tx.take_pipes_before(None, "the transaction is paused").is_ok()
         });

@@ -19,7 +19,7 @@ use super::tls::{ALLOW, BLOCK, IDLE, LINGERING, Tls, here};
 use super::{alloc, interrupted, linker, signals};
 use crate::raw::syscall;
 use crate::tx::succession::Succession;
-use crate::tx::{messages, shared};
+use crate::tx::{messages, numbers, shared};
 
 /// The runtime's stack: what a commit with long paths needs, several times over. Only what is
 /// touched takes memory.
@@ -325,6 +325,7 @@ pub fn after_fork(tls: &Tls) {
     session::forget_paused();
     shared::after_fork();
     messages::after_fork();
+    numbers::after_fork();
     host::after_fork();
     joining::after_fork();
     memory::after_fork();
@@ -348,6 +349,7 @@ pub fn after_fork_of_member(tls: &Tls) {
     session::forget_paused();
     shared::after_fork();
     messages::after_fork();
+    numbers::after_fork();
     host::after_fork();
     joining::after_fork();
     memory::after_fork();

@@ -50,13 +50,21 @@ impl Tx {
         let Some(handle) = self.locks.handle.as_mut() else { return Ok(()) };
         match handle.acquire(facet, access) {
             Ok(_) => Ok(()),
+            Err(stop) => Err(self.lose_over(facet, &stop, path)),
+        }
+    }
+
+    /// Notes that another transaction won while this one wanted a facet.
+    #[cold]
+    pub fn lose_over(&mut self, facet: &Facet<'_>, stop: &AbortCause, path: &[u8]) -> Errno {
+        let is_here = || self.locks.handle.as_ref().is_some_and(|h| h.watch().lost_at(facet));
+        match stop {
             // Whatever it was that this one wanted.
-            Err(stop @ AbortCause::Doomed(_)) => {
-                let is_here = self.locks.handle.as_ref().is_some_and(|h| h.watch().lost_at(facet));
-                let path = if is_here { path.to_vec() } else { self.lost_path(&stop) };
-                Err(self.lose(&path, &stop))
+            AbortCause::Doomed(_) if !is_here() => {
+                let path = self.lost_path(stop);
+                self.lose(&path, stop)
             }
-            Err(stop) => Err(self.lose(path, &stop)),
+            _ => self.lose(path, stop),
         }
     }
 
@@ -72,6 +80,9 @@ impl Tx {
         else {
             return Vec::new();
         };
+        if let Some(number) = self.lost_number() {
+            return super::numbers::name_of(number).into_bytes();
+        }
         let stable = self.tree.nodes.iter().filter_map(|node| Some((node, node.stable.as_ref()?)));
         for (node, stable) in stable.filter(|(node, _)| node.held != 0) {
             let file = stable.stat.id;

@@ -54,6 +54,7 @@ impl Tx {
                 committed.failed.extend(self.held.input.take());
                 self.held.committed();
                 self.install_descriptors();
+                self.let_go_of_numbers();
                 shared::remember_file_systems(&self.copies.file_systems);
                 // Before the root directory changes: the store is found by its path.
                 self.forget_copies(true);
@@ -165,7 +166,12 @@ impl Tx {
         }
         let joint = asked.decides.is_some_and(Decides::is_others);
         if !joint && let Some(done) = self.only_call() {
-            return done.map(|()| Committed::short());
+            done?;
+            return match self.locks.handle.is_some() {
+                // What it has opened, or a turn of its own.
+                true => self.only_read(asked),
+                false => Ok(Committed::short()),
+            };
         }
         if !joint && let Some(change) = self.only_move() {
             return self.publish_move(&change);
@@ -256,8 +262,10 @@ impl Tx {
             self.in_the_store(|tx| tx.make_layers(usize::MAX))?;
         }
         let waiting = self.waiting();
-        let txn = Txn::new(home, self.locks.handle.take(), &waiting);
-        match txn.commit_by_log(&self.grounds(), &deltas, &self.locks.reads, options) {
+        let grounds = self.grounds();
+        let left = self.installs_numbers().then_some(&mut self.locks.left);
+        let txn = Txn::new(home, self.locks.handle.take(), &waiting).leaving(left);
+        match txn.commit_by_log(&grounds, &deltas, &self.locks.reads, options) {
             Ok(Ok(_)) => {
                 self.copies.published = puts;
                 Ok(Committed::short())
@@ -284,13 +292,14 @@ impl Tx {
         self.make_layers(usize::MAX)?;
         self.copies.used_up = true;
         let recorded = self.promises().recorded;
+        let left = self.installs_numbers().then_some(&mut self.locks.left);
         let Some(staging) = self.copies.staging.as_mut() else { return Err(Failure::default()) };
         if recorded {
             txos_engine::changeset::discard_unused(&staging.tx, &deltas);
         }
         let changes = ChangeSet::from_deltas(&staging.tx, deltas).map_err(failed)?;
         let counts = recorded.then(|| changes.counts());
-        let txn = Txn::new(home, self.locks.handle.take(), &waiting);
+        let txn = Txn::new(home, self.locks.handle.take(), &waiting).leaving(left);
         let done = txn.commit(&mut staging.tx, &changes, &mut self.locks.reads, options, asked);
         let summary = done.map_err(|failed| {
             let mut failure = self.not_committed(failed);
@@ -309,7 +318,8 @@ impl Tx {
 
     /// Nothing is to be published: what was read must have been so at one moment, now.
     fn only_read(&mut self, asked: &Asked<'_>) -> Result<Committed, Failure> {
-        let participant = Participant::new(self.locks.handle.take());
+        let left = self.installs_numbers().then_some(&mut self.locks.left);
+        let participant = Participant::new(self.locks.handle.take()).leaving(left);
         let done = participant.commit_nothing(&self.locks.reads, asked);
         done.map_err(|failed| {
             let mut failure = self.not_committed(failed);
@@ -373,6 +383,7 @@ impl Tx {
         own.into_iter().filter(|number| !seen.contains(number)).for_each(kernel::close);
         let again =
             self.locks.handle.take().map(txos_engine::realm::TxHandle::abort).or(self.locks.again);
+        self.fds.numbers.clear_marks();
         shared::remember_file_systems(&self.copies.file_systems);
         self.forget_copies(false);
         // It may wait for the reader: nobody waits for this transaction any more.

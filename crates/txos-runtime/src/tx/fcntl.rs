@@ -95,7 +95,10 @@ impl Tx {
     /// EBADF.
     fn set_cloexec(&mut self, number: i32, cloexec: bool) -> Sys<u64> {
         self.file(number)?;
-        if let Descriptor::Open { file, real, over, .. } = self.fds.descriptor(number) {
+        if let Descriptor::Open { file, real, over, cloexec: was } = self.fds.descriptor(number) {
+            if was != cloexec {
+                self.claim_changed(number)?;
+            }
             if !over {
                 kernel::set_close_on_exec(real, cloexec)?;
             }
@@ -302,7 +305,7 @@ impl Tx {
             // The other end of a terminal: who waits for its end is to see when it is closed.
             if request == TIOCGPTPEER {
                 let real = self.real(number)?;
-                return self.fds.new_descriptor(&call.with_descriptor(0, real));
+                return self.new_descriptor(&call.with_descriptor(0, real));
             }
             return match setting_of_request(request) {
                 Some(one) => self.set_at_once(number, &[one], |tx| tx.on_descriptor(call)),
@@ -680,7 +683,7 @@ impl Tx {
             return Err(Errno::INVAL);
         }
         let mut numbers = kernel::open_numbers()?;
-        numbers.retain(|n| !self.fds.is_ours(*n));
+        numbers.retain(|n| !self.fds.is_ours(*n) && !self.is_number_anothers(*n));
         numbers.extend(self.fds.touched().iter().map(|(n, _)| *n));
         numbers.sort_unstable();
         numbers.dedup();
@@ -688,7 +691,7 @@ impl Tx {
             if u32::try_from(number).is_ok_and(|n| (first..=last).contains(&n)) {
                 let _ = match flags & CLOEXEC != 0 {
                     true => self.set_cloexec(number, true).map(drop),
-                    false => self.fds.close_number(number),
+                    false => self.close_number(number),
                 };
             }
         }
@@ -738,7 +741,7 @@ impl ShadowTree {
     }
 }
 
-impl FdTable {
+impl Tx {
     /// A call that makes descriptors which are not files: pipes, sockets, events.
     ///
     /// # Errors
@@ -750,7 +753,7 @@ impl FdTable {
         let number = self.plain(fd)?;
         // Nobody else has a new counter.
         if is_counter(call.number()) {
-            self.is_inside(number);
+            self.fds.is_inside(number);
         }
         Ok(number as u64)
     }
@@ -762,15 +765,8 @@ impl FdTable {
     pub fn plain(&mut self, fd: i32) -> Sys<i32> {
         let flags = kernel::status_flags(fd)?;
         let cloexec = kernel::close_on_exec(fd)?;
-        let file = self.add(OpenFile { flags, ..OpenFile::default() });
+        let file = self.fds.add(OpenFile { flags, ..OpenFile::default() });
         self.number(file, fd, cloexec, 0)
-    }
-
-    /// Output to a new descriptor stays within the transaction.
-    fn is_inside(&mut self, number: i32) {
-        if let Descriptor::Open { file, .. } = self.descriptor(number) {
-            self.get_mut(file).reach = super::effects::Reach::Inside;
-        }
     }
 
     /// A descriptor that was put out of the way gets its number.
@@ -803,9 +799,18 @@ impl FdTable {
             self.lowered(first.into_number(), cloexec)?,
             self.lowered(second.into_number(), cloexec)?,
         ];
-        pair.into_iter().for_each(|number| self.is_inside(number));
+        pair.into_iter().for_each(|number| self.fds.is_inside(number));
         out.write(pair)?;
         Ok(0)
+    }
+}
+
+impl FdTable {
+    /// Output to a new descriptor stays within the transaction.
+    fn is_inside(&mut self, number: i32) {
+        if let Descriptor::Open { file, .. } = self.descriptor(number) {
+            self.get_mut(file).reach = super::effects::Reach::Inside;
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use super::content::Data;
 use super::kernel::{self, Errno, Sys};
 use super::list::Cursor;
 use super::node::{Id, Map};
+use super::numbers::Numbers;
 use super::received::Receiving;
 use super::spaces::SPACE;
 use super::tree::ShadowTree;
@@ -125,6 +126,8 @@ pub struct FdTable {
     /// The open files on each node, closed ones of the transaction's own left out.
     on: Map<Id, Vec<File>>,
     closed: BTreeSet<i32>,
+    /// What of the numbers is acquired.
+    pub numbers: Numbers,
     /// Numbers of ours.
     pub private: BTreeSet<i32>,
     /// Numbers of ours that stand for what a process that joined had open before: none of the program's.
@@ -543,6 +546,7 @@ impl Tx {
         if number < 0 || self.fds.is_ours(number) {
             return Err(Errno::BADF);
         }
+        self.claim_used(number)?;
         self.adopt_open(number)
     }
 
@@ -731,6 +735,42 @@ impl Tx {
         None
     }
 
+    /// Gives an open file a number that the program sees: the lowest that is free to it.
+    ///
+    /// # Errors
+    /// EMFILE; the transaction is doomed.
+    pub fn number(&mut self, file: File, real: i32, cloexec: bool, min: i32) -> Sys<i32> {
+        let real = match self.fds.takes_closed(real, min) {
+            true => real,
+            false => self.claim_new(real, cloexec)?,
+        };
+        let number = self.fds.number(file, real, cloexec, min)?;
+        if number != real {
+            // It was moved out of the way after all.
+            self.let_go_of_number(real);
+        }
+        Ok(number)
+    }
+
+    /// `close(2)`.
+    ///
+    /// # Errors
+    /// EBADF; the transaction is doomed.
+    pub fn close_number(&mut self, number: i32) -> Sys<()> {
+        match self.fds.descriptor(number) {
+            Descriptor::Open { over: false, .. } => {
+                self.fds.close_number(number)?;
+                self.let_go_of_number(number);
+                Ok(())
+            }
+            Descriptor::Untouched if self.fds.is_ours(number) => Err(Errno::BADF),
+            _ => {
+                self.claim_changed(number)?;
+                self.fds.close_number(number)
+            }
+        }
+    }
+
     /// `dup(2)`, and `fcntl(F_DUPFD)`.
     ///
     /// # Errors
@@ -740,7 +780,7 @@ impl Tx {
         let real = self.real(number)?;
         let new = kernel::duplicate(real, min, cloexec)?;
         let watched = self.fds.witnesses.contains_key(&number);
-        let new = self.fds.number(file, new, cloexec, min)?;
+        let new = self.number(file, new, cloexec, min)?;
         if watched {
             self.fds.watch(new);
         }
@@ -758,24 +798,32 @@ impl Tx {
         {
             return Err(Errno::BADF);
         }
-        let was = match self.fds.descriptor(target) {
-            Descriptor::Untouched if kernel::close_on_exec(target).is_err() => None,
+        self.claim_target(target)?;
+        let over = match self.fds.descriptor(target) {
+            Descriptor::Untouched if kernel::close_on_exec(target).is_err() => {
+                !self.put_at(real, target, cloexec)?
+            }
             Descriptor::Untouched => {
                 self.fds.close_number(target)?;
-                Some(true)
+                true
             }
-            Descriptor::Closed => Some(true),
-            Descriptor::Open { over, .. } => {
+            Descriptor::Closed => true,
+            Descriptor::Open { over: true, .. } => {
                 self.fds.close_number(target)?;
-                Some(over)
+                true
+            }
+            Descriptor::Open { file: old, over: false, .. } => {
+                // At once: closed first, the number could be given to another thread.
+                kernel::dup3(real, target, cloexec)?;
+                self.fds.replaced(old, target);
+                false
             }
         };
-        let over = was == Some(true);
         let carrier = if over {
             let high = kernel::copy_high(real)?;
             self.fds.keep_private(high)
         } else {
-            kernel::dup3(real, target, cloexec)?
+            target
         };
         self.fds.set(target, Descriptor::Open { file, real: carrier, cloexec, over });
         self.fds.get_mut(file).numbers.push(target);
@@ -892,6 +940,40 @@ impl FdTable {
         self.set(number, Descriptor::Open { file, real, cloexec, over });
         self.get_mut(file).numbers.push(number);
         Ok(number)
+    }
+
+    /// Whether an open file will get the lowest number that the program has closed.
+    #[must_use]
+    pub fn takes_closed(&self, real: i32, min: i32) -> bool {
+        self.chosen.is_some() || self.lowest_closed(min).is_some_and(|number| number < real)
+    }
+
+    /// The kernel has something else at a number that the transaction had opened.
+    fn replaced(&mut self, old: File, number: i32) {
+        self.unwatch(number);
+        self.set(number, Descriptor::Untouched);
+        self.lose_number(old, number);
+    }
+
+    /// Whether a number from before is not what it was: it has something else, or another close-on-exec flag.
+    #[must_use]
+    pub fn is_changed(&self, number: i32) -> bool {
+        match self.descriptor(number) {
+            Descriptor::Untouched => false,
+            Descriptor::Closed => true,
+            Descriptor::Open { file, real, cloexec, .. } => {
+                let is_original = real == number || self.get(file).before.contains(&number);
+                !is_original || self.inherited.get(&number).is_some_and(|&was| was != cloexec)
+            }
+        }
+    }
+
+    /// Whether the commit changes the offset or the flags of something that was open before.
+    #[must_use]
+    pub fn installs_originals(&self) -> bool {
+        self.files.iter().any(|open| {
+            !open.before.is_empty() && (!open.shares_offset || open.flags != open.was.0)
+        })
     }
 
     /// Gives an open file of the transaction's the number of a descriptor that the transaction has

@@ -93,7 +93,7 @@ impl Tx {
             }
             libc::AT_FDCWD => libc::AT_FDCWD,
             // The roots of what has no mounts.
-            ..0 => return self.fds.new_descriptor(call),
+            ..0 => return self.new_descriptor(call),
             number => self.real_without_offset(number)?,
         };
         // The program may change it meanwhile.
@@ -134,7 +134,7 @@ impl Tx {
 
     /// The kernel opens what is not versioned.
     fn open_live_handle(&mut self, call: &Call) -> Sys<u64> {
-        let number = self.fds.new_descriptor(call)?;
+        let number = self.new_descriptor(call)?;
         let real = self.real_without_offset(number as i32)?;
         if kernel::look_fd(real)?.kind() == FileKind::Dir {
             // Paths begin there.

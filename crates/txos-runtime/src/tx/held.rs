@@ -836,6 +836,9 @@ impl Tx {
                 self.unsupported_call(what, b"")?;
                 self.take_before_closing(number);
                 self.fds.close_for_good(number);
+                if self.fds.descriptor(number) != super::files::Descriptor::Untouched {
+                    self.number_is_new(number);
+                }
                 // Begun again, the program would find the number closed.
                 self.held.output.went_out = true;
             }

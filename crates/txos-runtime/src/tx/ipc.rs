@@ -512,13 +512,13 @@ impl Tx {
             self.release_ipc()?;
         }
         if flags & MAKES == 0 {
-            return self.fds.new_descriptor(call);
+            return self.new_descriptor(call);
         }
         let mode = call.word(2) & !u64::from(self.umask());
         loop {
             // SAFETY: flags and mode are no pointers.
             let new = unsafe { call.with_word(1, flags | ONLY_NEW).with_word(2, mode) };
-            match self.fds.new_descriptor(&new) {
+            match self.new_descriptor(&new) {
                 Ok(number) => {
                     let real = self.real_without_offset(number as i32)?;
                     let own = identity(real).unwrap_or_default();
@@ -530,7 +530,7 @@ impl Tx {
             }
             // SAFETY: flags are no pointer.
             let found = unsafe { call.with_word(1, flags & !MAKES) };
-            match self.fds.new_descriptor(&found) {
+            match self.new_descriptor(&found) {
                 Err(Errno::NOENT) => {}
                 found => return found,
             }

@@ -11,6 +11,7 @@
 //! | [`content`], `io` | what files hold: stable, private pages, private copies; reading and writing |
 //! | `attrs`, `list` | stat, modes, owners, times, extended attributes; directory listings |
 //! | [`files`], `open`, `fcntl` | descriptors; open; fcntl, ioctl, locks |
+//! | [`numbers`] | descriptor numbers between transactions of one process's threads |
 //! | `handles` | file handles |
 //! | `put_back`, [`timers`] | what is set at once, and put back by an abort |
 //! | `others` | other processes' memory and descriptors |
@@ -65,6 +66,7 @@ mod mapped;
 pub mod messages;
 mod names;
 pub mod node;
+pub mod numbers;
 mod open;
 mod others;
 mod parts;

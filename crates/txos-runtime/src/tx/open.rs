@@ -567,7 +567,7 @@ impl Tx {
         let cloexec = opening.flags & libc::O_CLOEXEC != 0;
         let flags = opening.flags & !(libc::O_CLOEXEC | libc::O_NOCTTY);
         let file = self.fds.add(OpenFile { node: opening.node, flags, ..OpenFile::default() });
-        self.fds.number(file, fd, cloexec, 0).map(|n| n as u64)
+        self.number(file, fd, cloexec, 0).map(|n| n as u64)
     }
 
     /// What is not versioned is opened as it is.
@@ -610,7 +610,7 @@ impl Tx {
             _ => {}
         }
         let file = self.fds.add(open);
-        self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+        self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
     }
 
     /// `/proc/self/fd/N` and `/dev/fd/N`: the object anew, as the kernel does it.
@@ -642,7 +642,7 @@ impl Tx {
                 let flags_seen = flags & !libc::O_CLOEXEC;
                 let open = OpenFile { flags: flags_seen, reach, ..OpenFile::default() };
                 let file = self.fds.add(open);
-                self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
+                self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0).map(|n| n as u64)
             }
         }
     }
@@ -664,7 +664,7 @@ impl Tx {
         let name = self.tree.opened_as.take();
         let open = OpenFile { node: Some(id), flags: flags & STATUS, name, ..OpenFile::default() };
         let file = self.fds.add(open);
-        let number = self.fds.number(file, fd, flags & libc::O_CLOEXEC != 0, 0)?;
+        let number = self.number(file, fd, flags & libc::O_CLOEXEC != 0, 0)?;
         if self.closes_late() {
             self.fds.watch(number);
         }

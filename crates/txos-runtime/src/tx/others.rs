@@ -311,7 +311,7 @@ impl Tx {
                 self.fds.adopted.insert(original);
                 self.separate_offset(file)?;
                 let new = kernel::duplicate(self.fds.real(original)?, 0, true)?;
-                return self.fds.number(file, new, true, 0).map(|number| number as u64);
+                return self.number(file, new, true, 0).map(|number| number as u64);
             }
             self.forget_number(original);
         }
@@ -321,7 +321,7 @@ impl Tx {
             FileKind::File => None,
             _ => self.special_node(&fd)?,
         };
-        let number = self.fds.lowered(fd.into_number(), true)?;
+        let number = self.lowered(fd.into_number(), true)?;
         let file = self.file(number)?;
         let open = self.fds.get_mut(file);
         open.node = node;

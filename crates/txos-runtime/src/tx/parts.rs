@@ -24,6 +24,8 @@ pub struct Locks {
     pub reads: ReadSet,
     /// Its participant in the realm, once it has acquired something.
     pub handle: Option<TxHandle<'static>>,
+    /// The same once the transaction has committed, until the kernel's table is what the program has seen.
+    pub left: Option<TxHandle<'static>>,
     /// What the next attempt begins with, if the handle has ended.
     pub again: Option<RetryHistory>,
     /// There is no realm.
@@ -44,6 +46,7 @@ impl Default for Locks {
         Locks {
             reads,
             handle: None,
+            left: None,
             again: None,
             alone: false,
             thread: 0,

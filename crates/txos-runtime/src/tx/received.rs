@@ -1254,8 +1254,12 @@ impl Tx {
     /// Descriptors that came with a message get their numbers, which an abort closes. Whether anything came with it.
     pub(super) fn name_descriptors(&mut self, header: &Header) -> Sys<bool> {
         let places = descriptors_in(header)?;
+        let fds: Vec<i32> = places.iter().map(|place| place.read()).collect::<Sys<_>>()?;
+        let mut rest = fds.into_iter();
         for place in &places {
-            place.write(self.fds.plain(place.read()?)?)?;
+            let named = rest.next().map_or(Err(Errno::BADF), |fd| self.plain(fd));
+            // Those that get none are nobody's.
+            place.write(named.inspect_err(|_| rest.by_ref().for_each(kernel::close))?)?;
         }
         Ok(!places.is_empty() || !header.control().is_empty())
     }

@@ -147,6 +147,7 @@ enum Kept {
     Page(FileId, u64),
     Target(FileId),
     Xattrs(FileId),
+    Descriptor(u64, u32),
 }
 
 impl Kept {
@@ -159,6 +160,7 @@ impl Kept {
             Facet::Page { file, number } => Kept::Page(file, number),
             Facet::Target(id) => Kept::Target(id),
             Facet::Xattrs(id) => Kept::Xattrs(id),
+            Facet::Descriptor { process, number } => Kept::Descriptor(process, number),
         }
     }
 
@@ -171,6 +173,9 @@ impl Kept {
             Kept::Page(file, number) => Facet::Page { file: *file, number: *number },
             Kept::Target(id) => Facet::Target(*id),
             Kept::Xattrs(id) => Facet::Xattrs(*id),
+            Kept::Descriptor(process, number) => {
+                Facet::Descriptor { process: *process, number: *number }
+            }
         }
     }
 }
@@ -345,12 +350,17 @@ impl Tx {
         let (file, mnt) = (stat.id, stat.mnt);
         if !matches!(stat.kind(), FileKind::File | FileKind::Dir) {
             // Opening it has been felt at the other end: it is not done twice.
-            return Some(raw::answer(self.fds.plain(fd).map(|number| number as u64)));
+            return Some(raw::answer(self.plain(fd).map(|number| number as u64)));
         }
         if self::quiet() != Some(quiet) {
             kernel::close(fd);
             return None;
         }
+        let fd = match self.claim_new(fd, flags & libc::O_CLOEXEC != 0) {
+            Ok(fd) => fd,
+            failed => return Some(raw::answer(failed.map(|fd| fd as u64))),
+        };
+        let answer = i64::from(fd);
         if self.closes_late() {
             self.fds.watch(fd);
         }
@@ -362,6 +372,9 @@ impl Tx {
     fn first_read(&mut self, call: &Call) -> Option<i64> {
         let fd = call.int(0);
         let file = self.copies.plain_file(fd)?;
+        if self.is_number_anothers(fd) {
+            return None;
+        }
         let quiet = quiet()?;
         let answer = call.make();
         if answer < 0 {
@@ -393,6 +406,12 @@ impl Tx {
         }
         let file = self.copies.plain_file(fd)?;
         let bytes = call.buffer(1, call.word(2)).read().ok()?;
+        // It is carried out at the end.
+        match self.claim_used(fd) {
+            Err(_) if self.doom.is_some() => return Some(-i64::from(libc::ECANCELED)),
+            Err(_) => return None,
+            Ok(()) => {}
+        }
         self.start.first = First::Write(Box::new(Write { call: *call, bytes, file }));
         Some(call.long(2))
     }
@@ -452,9 +471,12 @@ impl Tx {
         if call.number() != libc::SYS_close || call.int(0) != open.fd || open.closed {
             return None;
         }
+        let fd = open.fd;
         open.closed = true;
-        self.fds.unwatch(open.fd);
-        Some(call.make())
+        self.fds.unwatch(fd);
+        let answer = call.make();
+        self.let_go_of_number(fd);
+        Some(answer)
     }
 
     fn open_again(&mut self, open: &Open) -> Sys<()> {
@@ -484,10 +506,12 @@ impl Tx {
             return Err(self.changed_between(&open.path));
         }
         if closed {
-            return self.fds.close_number(number);
+            return self.close_number(number);
         }
         // The program knows it by the number that the first open gave.
-        self.fds.replace_number(number, open.fd)
+        self.fds.replace_number(number, open.fd)?;
+        self.let_go_of_number(number);
+        Ok(())
     }
 
     fn look_again(&mut self, look: &Look) -> Sys<()> {
@@ -643,7 +667,8 @@ impl Tx {
         if acquired.is_err() {
             return Err(self.doom.take().unwrap_or_default());
         }
-        let participant = Participant::new(self.locks.handle.take());
+        let left = self.installs_numbers().then_some(&mut self.locks.left);
+        let participant = Participant::new(self.locks.handle.take()).leaving(left);
         let done = participant.commit_by_call(call).map_err(|failed| self.not_committed(failed))?;
         done.map_err(|errno| Failure {
             reason: if is_others(errno) { reason::CONFLICT } else { reason::FAILED },
@@ -721,6 +746,15 @@ impl Start {
     pub fn opened(&self) -> Option<i32> {
         match &self.first {
             First::Open(open) => Some(open.fd),
+            _ => None,
+        }
+    }
+
+    /// The same as long as it is open.
+    #[must_use]
+    pub fn open(&self) -> Option<i32> {
+        match &self.first {
+            First::Open(open) if !open.closed => Some(open.fd),
             _ => None,
         }
     }

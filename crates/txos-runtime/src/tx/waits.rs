@@ -445,7 +445,7 @@ impl Tx {
 
     /// A descriptor that the kernel gave a member past the transaction gets its number.
     pub fn took(&mut self, fd: i32) -> i64 {
-        crate::raw::answer(self.fds.plain(fd).map(|number| number as u64))
+        crate::raw::answer(self.plain(fd).map(|number| number as u64))
     }
 
     /// Something that is not part of the transaction has happened.

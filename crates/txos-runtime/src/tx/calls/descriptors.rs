@@ -20,7 +20,7 @@ impl Tx {
         let a = *call.words();
         let int = |i: usize| call.int(i);
         match call.number() {
-            libc::SYS_close => self.fds.close_number(int(0)).map(|()| 0),
+            libc::SYS_close => self.close_number(int(0)).map(|()| 0),
             libc::SYS_close_range => self.close_range(a[0] as u32, a[1] as u32, a[2] as u32),
 
             libc::SYS_dup => self.dup(int(0), 0, false),
@@ -82,10 +82,10 @@ impl Tx {
                 call.with_descriptor(3, one).with_descriptor(4, other).answer()
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_pipe => self.fds.new_pair(call, 0),
-            libc::SYS_pipe2 => self.fds.new_pair(call, 0),
-            libc::SYS_socketpair => self.fds.new_pair(call, 3),
-            libc::SYS_socket => self.fds.new_descriptor(call),
+            libc::SYS_pipe => self.new_pair(call, 0),
+            libc::SYS_pipe2 => self.new_pair(call, 0),
+            libc::SYS_socketpair => self.new_pair(call, 3),
+            libc::SYS_socket => self.new_descriptor(call),
             libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg | libc::SYS_shutdown => {
                 match self.hold_message(call)? {
                     Some(held) => Ok(held),

@@ -90,7 +90,7 @@ impl Tx {
         }
         let makes = txos_calls::makes_descriptor(call.number());
         if makes {
-            return self.fds.new_descriptor(&call);
+            return self.new_descriptor(&call);
         }
         match super::waits::may_wait_outside(call.number()) {
             true => call.answer_waiting(),

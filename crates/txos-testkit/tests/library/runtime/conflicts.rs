@@ -115,6 +115,11 @@ fn appended_bytes_of_all_are_there() {
 }
 
 #[test]
+fn a_turn_of_one_look_is_over_with_it() {
+    let _ = alone("order-looks");
+}
+
+#[test]
 fn ordered_ones_come_in_their_order() {
     let lab = Lab::in_memory();
     let _ = in_transactions(&lab, "order", &["4"]).run().expect(0);

@@ -30,6 +30,7 @@ mod locked;
 mod lone;
 mod mapped;
 mod members;
+mod numbers;
 mod pipes;
 mod place;
 mod processes;

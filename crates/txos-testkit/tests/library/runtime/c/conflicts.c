@@ -14,6 +14,7 @@
  *   append N BYTE      adds N times BYTE to "log"
  *   append-plain N BYTE   the same without transactions
  *   order N            N processes append the numbers of their turns to "log", ten turns each
+ *   order-looks        turns of one call each
  *   nonblock           two processes: one holds "counter", the other may not wait
  *   doomed             an outsider changes what was read
  *   passing            an outsider's name comes between two listings, and goes
@@ -291,6 +292,26 @@ static void order(long processes)
     int status;
     while (wait(&status) > 0)
         CHECK(status == 0, "a child ended with %x", status);
+}
+
+static void order_looks(void)
+{
+    struct stat seen;
+    char text[8];
+    CHECK(sys_xbegin(TX_ORDER_RESET, (uint64_t)2000) >= 0, "sys_xbegin");
+    end();
+    int before = open("counter", O_RDONLY);
+    for (uint64_t turn = 2001; turn <= 2004; turn++) {
+        /* The turn before is over, or this one would have to wait. */
+        CHECK(sys_xbegin(TX_ORDERED | TX_NONBLOCK, turn) >= 0, "sys_xbegin %lu", turn);
+        if (turn == 2001)
+            CHECK(stat("counter", &seen) == 0, "looking");
+        if (turn == 2002)
+            CHECK(pread(before, text, sizeof text, 0) > 0, "reading");
+        if (turn == 2003)
+            CHECK(open("counter", O_RDONLY) >= 0, "opening");
+        end();
+    }
 }
 
 /* --- Two that meet ---------------------------------------------------------------------------- */
@@ -685,6 +706,8 @@ int main(int argc, char **argv)
         append(n, argv[4][0], false);
     else if (strcmp(role, "order") == 0)
         order(n);
+    else if (strcmp(role, "order-looks") == 0)
+        order_looks();
     else if (strcmp(role, "nonblock") == 0)
         nonblock();
     else if (strcmp(role, "opened") == 0)
