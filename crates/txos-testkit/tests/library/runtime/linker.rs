@@ -39,6 +39,12 @@ fn no_transaction_begins_again_within_the_allocator() {
     assert_eq!(lost_at_each_call("allocator"), 3);
 }
 
+/// Whatever the program does after it, the transaction has lost.
+#[test]
+fn a_loss_that_is_put_off_is_not_forgotten() {
+    runs(&Lab::in_memory(), "ended");
+}
+
 #[test]
 fn a_library_that_the_transaction_has_made_is_loaded() {
     runs(&Lab::new(), "made");

@@ -29,6 +29,15 @@ static int one(const char *path) {
     return which ? which() : -1;
 }
 
+/* Takes a library away for good, however often it was opened. */
+static int unloaded(const char *path) {
+    void *library;
+    while ((library = dlopen(path, RTLD_NOW | RTLD_NOLOAD)))
+        if (dlclose(library) != 0 || dlclose(library) != 0)
+            return 0;
+    return 1;
+}
+
 static void in_another_thread(void *(*work)(void *)) {
     pthread_t other;
     CHECK(pthread_create(&other, NULL, work, NULL) == 0 && pthread_join(other, NULL) == 0);
@@ -109,6 +118,33 @@ static int gives_memory_back(void) {
 
 static void allocator(void) {
     never_begins_again_within(gives_memory_back);
+}
+
+/* What was put off is found at the end, in a nested transaction, and by a pause, and nothing is sent meanwhile. */
+static void ended(void) {
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    for (int how = 0; how < 3; how++) {
+        char byte;
+        CHECK(sys_xbegin(0) == 0);
+        put("changed", "1", O_CREAT);
+        CHECK(send(ends[1], "x", 1, 0) == 1);
+        CHECK(ioctl(-1, LOSE_AT, 2) == 0 && one("lib/libone.so") == 1);
+        long id = how == 2 ? sys_xpause() : -1;
+        CHECK(id == -1 || sys_xresume(id) == 0 || errno == ECANCELED);
+        /* What ends in it is decided with it. */
+        if (how == 1 && sys_xbegin(0) == 0)
+            sys_xend();
+        CHECK(sys_xend() == -1 && !txos_in_transaction());
+        CHECK(!is_there("changed") && recv(ends[0], &byte, 1, 0) == -1 && errno == EAGAIN);
+        CHECK(unloaded("lib/libone.so"));
+    }
+    /* By the end itself it begins again. */
+    CHECK(sys_xbegin(TX_RESTART) >= 0);
+    put("changed", "1", O_CREAT);
+    if (++attempts == 1)
+        CHECK(ioctl(-1, LOSE_AT, 2) == 0 && one("lib/libone.so") == 1);
+    CHECK(sys_xend() == 0 && attempts == 2 && is_there("changed"));
 }
 
 /* What the transaction has made and changed is loaded. */
@@ -310,7 +346,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    {"linker", linker}, {"allocator", allocator}, {"made", made},
+    {"linker", linker}, {"allocator", allocator}, {"ended", ended}, {"made", made},
     {"elsewhere", elsewhere}, {"failed", failed}, {"numbers", numbers}, {"threads", threads},
     {"left", left}, {"left with memory", left_with_memory}, {"logged", logged}, {"addressed", addressed}, {"kept", kept}, {"held", held},
 };
