@@ -125,8 +125,13 @@ impl Spare {
     }
 }
 
-/// Discards the places that this process has kept.
-extern "C" fn discard_spare() {
+/// `exit(3)`: discards the places that this process has kept. The program may be in a transaction, to which these calls
+/// don't belong: the places would be gone in it only, and one that begins again would leave the list locked.
+extern "C" fn at_exit() {
+    crate::front::thread::aside(discard_spare);
+}
+
+fn discard_spare() {
     let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
     for spare in spare.drain(..) {
         if spare.pid == std::process::id() {
@@ -457,7 +462,7 @@ impl Staging {
         }
         spare.push(Spare { pid: std::process::id(), home, staging: self });
         drop(spare);
-        AT_EXIT.call_once(|| super::kernel::at_exit(discard_spare));
+        AT_EXIT.call_once(|| super::kernel::at_exit(at_exit));
         None
     }
 
