@@ -98,6 +98,11 @@ pub fn given(id: TxId, lock: OwnedFd) {
     let _ = GIVEN_ID.set(id);
 }
 
+/// The transaction has moved to another process, which has a copy of the lock: closes this one's.
+pub fn given_away() {
+    drop(GIVEN.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
 /// The transaction in the store that is another process's to discard, if there is one.
 pub fn given_id() -> Option<TxId> {
     GIVEN_ID.get().copied()
@@ -442,6 +447,11 @@ impl Tx {
 }
 
 impl Staging {
+    /// Its lock.
+    pub fn lock_number(&self) -> Option<i32> {
+        self.tx.lock().map(|lock| std::os::fd::AsRawFd::as_raw_fd(&lock))
+    }
+
     /// Keeps the place for the next transaction, if that one needs no other: `published` of its copies were put
     /// into the tree, and the others go.
     pub fn keep(mut self, home: &'static Home, published: u64) -> Option<Staging> {
