@@ -18,6 +18,9 @@ const SAY_AFTER: Duration = Duration::from_secs(1);
 /// How often one looks whether it has ended: the kernel has no lock to wait for with a limit.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
+/// How long others may look at a transaction before it counts as theirs.
+const LOOK_MAX: Duration = Duration::from_millis(300);
+
 /// Makes the transaction pending.
 pub fn keep(
     app: &App,
@@ -102,9 +105,17 @@ pub fn load_in_turn(
     in_order(app, home, tx)
 }
 
-/// Takes hold of a pending transaction.
+/// Takes hold of a pending transaction. A process that only looks whether somebody has it, or at what it holds, has it for a moment.
 pub fn load(app: &App, home: &Home, id: TxId) -> Result<Transaction, Failure> {
-    in_order(app, home, home.load(id)?)
+    let began = Instant::now();
+    let tx = loop {
+        match home.load_unless_held(id)? {
+            Some(tx) => break tx,
+            None if began.elapsed() < LOOK_MAX => std::thread::sleep(LOOK_AGAIN),
+            None => break home.load(id)?,
+        }
+    };
+    in_order(app, home, tx)
 }
 
 /// A transaction that is held, if it is pending: recovered, if a command in it was interrupted.

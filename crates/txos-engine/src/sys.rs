@@ -7,7 +7,8 @@
 //!
 //! In builds with debug assertions the environment variable `TXOS_FAULT` arms a fault, or several,
 //! separated by commas:
-//! `kill@N` kills this process with SIGKILL before the Nth step, `killafter@N` after it,
+//! `kill@N` kills this process with SIGKILL before the Nth step, `killafter@N` after it, `stop@N` stops it with SIGSTOP before it,
+//! so that others come in between for certain (and what else is armed for that step follows),
 //! `EIO@N` (or another errno name) makes it fail, `EIO@N+` it and all later ones; `EIO@look:N` and
 //! `EIO@look:N+` do so to looks. `TXOS_FAULT_COUNT=FILE` appends a line to FILE at each: `N name` for a
 //! step, `look N name` for a look, and after it `fired N name` if the fault struck. With
@@ -76,6 +77,7 @@ mod fault {
         }
 
         enum Action {
+            Stop,
             KillBefore,
             KillAfter,
             Fail(Errno),
@@ -104,6 +106,7 @@ mod fault {
             let (at, looks) = at.strip_prefix("look:").map_or((at, false), |a| (a, true));
             let (at, and_later) = at.strip_suffix('+').map_or((at, false), |a| (a, true));
             let action = match action {
+                "stop" => Action::Stop,
                 "kill" => Action::KillBefore,
                 "killafter" => Action::KillAfter,
                 "EIO" => Action::Fail(Errno::IO),
@@ -120,11 +123,12 @@ mod fault {
             Some(Fault { action, looks, at: at.parse().ok()?, and_later })
         }
 
+        fn signal_self(signal: rustix::process::Signal) {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+        }
+
         fn kill_self() -> ! {
-            let _ = rustix::process::kill_process(
-                rustix::process::getpid(),
-                rustix::process::Signal::KILL,
-            );
+            signal_self(rustix::process::Signal::KILL);
             loop {
                 std::thread::park();
             }
@@ -173,7 +177,11 @@ mod fault {
             delay(n);
             note(kind, n, what);
             let due = |f: &&Fault| f.looks == looks && (n == f.at || f.and_later && n > f.at);
-            let fault = armed().iter().find(due)?;
+            let is_stop = |fault: &&Fault| matches!(fault.action, Action::Stop);
+            if armed().iter().filter(due).any(|fault| is_stop(&fault)) {
+                signal_self(rustix::process::Signal::STOP);
+            }
+            let fault = armed().iter().filter(due).find(|fault| !is_stop(fault))?;
             note("fired ", n, what);
             Some(&fault.action)
         }
@@ -184,7 +192,8 @@ mod fault {
             f: impl FnOnce() -> Result<T, E>,
         ) -> Result<T, E> {
             match due(false, what) {
-                None => f(),
+                // It went on again.
+                None | Some(Action::Stop) => f(),
                 Some(Action::KillBefore) => kill_self(),
                 Some(Action::KillAfter) => {
                     let _ = f();
@@ -200,7 +209,7 @@ mod fault {
             f: impl FnOnce() -> Result<T, E>,
         ) -> Result<T, E> {
             match due(true, what) {
-                None => f(),
+                None | Some(Action::Stop) => f(),
                 Some(Action::KillBefore | Action::KillAfter) => kill_self(),
                 Some(Action::Fail(e)) => Err((*e).into()),
             }

@@ -124,8 +124,19 @@ impl Probe {
 
     /// Whether the kernel refuses to rename a directory, as it does on an overlay where it is in a lower layer. It looks at that before
     /// it looks at what is in the way.
+    ///
+    /// A directory that hides an object of a lower layer can be renamed, and leaves a whiteout then. ext4 makes that, and takes it back
+    /// again, before it looks at what is in the way, so the directory that holds both has another time by now. It gets its own back: the
+    /// time tells whether somebody has changed the names in it, and nobody has.
     fn refuses(&self, dir: BorrowedFd<'_>, name: &[u8]) -> std::result::Result<bool, Errno> {
-        match sys::why_not_renamed(dir, name, self.end.dir.as_fd(), &self.end.name) {
+        let look = || stat_at(dir, b"", AtFlags::EMPTY_PATH);
+        let before = look()?;
+        let refused = sys::why_not_renamed(dir, name, self.end.dir.as_fd(), &self.end.name);
+        if look()?.mtime != before.mtime {
+            // (What somebody else does to the names in just this instant shows in them, and in the time of change.)
+            inplace::not_ours(sys::set_mtime(dir, b".", before.mtime))?;
+        }
+        match refused {
             Err(Errno::XDEV) => Ok(true),
             // Gone, or something else by now: that is found when the read set is validated.
             Ok(())

@@ -230,7 +230,7 @@ impl Roots {
         rescued::keep(store.as_fd(), id, &from.name, |dir, name| {
             let to = sys::create(dir.as_fd(), name)?;
             crate::sys_copy::content(&from.open(OFlags::RDONLY)?, &to)?;
-            super::inplace::copy_attrs(from, &EntryRef { dir: dir.clone(), name: name.to_vec() })
+            rescued::like(from, &EntryRef { dir: dir.clone(), name: name.to_vec() })
         })
     }
 

@@ -513,19 +513,11 @@ fn begin_in(
 /// In `exit(3)`: the function in which the transaction began may have returned, as `main` does. A jump to it would go on with what is
 /// on the stack by now, and commit that. So from here on a transaction whose stack is not put back begins again no more.
 extern "C" fn leaves() {
-    let tls = here();
-    let is_active = tls.state.get() == ACTIVE;
-    if is_active {
-        leave_program(tls);
-    }
-    if let Some(thread) = thread::existing(tls)
-        && let Some(session) = thread.session.as_mut()
-    {
-        session.restartable &= session.checkpoint.is_some();
-    }
-    if is_active {
-        to_program(tls);
-    }
+    thread::aside(|| {
+        if let Some(session) = thread::existing(here()).and_then(|thread| thread.session.as_mut()) {
+            session.restartable &= session.checkpoint.is_some();
+        }
+    });
 }
 
 /// Keeps memory as it is, for a transaction that has just begun; if that can't be, it has not.

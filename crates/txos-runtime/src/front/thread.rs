@@ -464,6 +464,23 @@ pub fn to_program(tls: &Tls) {
     }
 }
 
+/// The C library runs code of this library among the program's, as at its exit: the calls that it makes go to the kernel, in a
+/// transaction as well. Where the library itself is at work, nothing is done.
+pub fn aside(work: impl FnOnce()) {
+    let tls = here();
+    if tls.busy.get() != 0 {
+        return;
+    }
+    if tls.state.get() != super::tls::ACTIVE {
+        return work();
+    }
+    leave_program(tls);
+    if existing(tls).is_some() {
+        let _ = on_own_stack(tls, work);
+    }
+    to_program(tls);
+}
+
 /// Makes a call of the program's that may wait, in a process all of whose signals are the program's: their handlers
 /// run meanwhile, in the transaction, as the program's code does.
 ///

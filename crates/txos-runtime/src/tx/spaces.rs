@@ -208,10 +208,13 @@ impl Tx {
         moved
     }
 
-    /// Numbers of ours: the process that began closes them when the transaction has moved.
+    /// Numbers of ours: the process that began closes them when the transaction has moved. The lock of its place in the store is
+    /// one: this process's children would inherit it, and who has the transaction when its command is over would find it held
+    /// until the last of them is gone.
     #[must_use]
     pub fn private_numbers(&self) -> Vec<i32> {
-        self.fds.private.iter().copied().collect()
+        let lock = self.copies.staging.as_ref().and_then(super::staging::Staging::lock_number);
+        self.fds.private.iter().copied().chain(lock).collect()
     }
 
     /// The transaction goes on in the calling process, a copy of the one that began it.

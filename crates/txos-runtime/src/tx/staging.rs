@@ -98,6 +98,11 @@ pub fn given(id: TxId, lock: OwnedFd) {
     let _ = GIVEN_ID.set(id);
 }
 
+/// The transaction has moved to another process, which has a copy of the lock: closes this one's.
+pub fn given_away() {
+    drop(GIVEN.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
 /// The transaction in the store that is another process's to discard, if there is one.
 pub fn given_id() -> Option<TxId> {
     GIVEN_ID.get().copied()
@@ -125,8 +130,16 @@ impl Spare {
     }
 }
 
-/// Discards the places that this process has kept.
-extern "C" fn discard_spare() {
+/// `exit(3)`: discards the places that this process has kept. The program may be in a transaction, to which these calls
+/// don't belong: the places would be gone in it only, and one that begins again would leave the list locked.
+extern "C" fn at_exit() {
+    #[cfg(target_arch = "x86_64")]
+    crate::front::thread::aside(discard_spare);
+    #[cfg(not(target_arch = "x86_64"))]
+    discard_spare();
+}
+
+fn discard_spare() {
     let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
     for spare in spare.drain(..) {
         if spare.pid == std::process::id() {
@@ -437,6 +450,11 @@ impl Tx {
 }
 
 impl Staging {
+    /// Its lock.
+    pub fn lock_number(&self) -> Option<i32> {
+        self.tx.lock().map(|lock| std::os::fd::AsRawFd::as_raw_fd(&lock))
+    }
+
     /// Keeps the place for the next transaction, if that one needs no other: `published` of its copies were put
     /// into the tree, and the others go.
     pub fn keep(mut self, home: &'static Home, published: u64) -> Option<Staging> {
@@ -457,7 +475,7 @@ impl Staging {
         }
         spare.push(Spare { pid: std::process::id(), home, staging: self });
         drop(spare);
-        AT_EXIT.call_once(|| super::kernel::at_exit(discard_spare));
+        AT_EXIT.call_once(|| super::kernel::at_exit(at_exit));
         None
     }
 

@@ -8,6 +8,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 use super::log::{MoveRecord, NameRecord, NewFile, OldFile};
 use super::{BYTES_MAX, conflict};
 use crate::changeset::{Delta, What};
+use crate::commit::roots::EntryRef;
 use crate::commit::{inplace, rescued};
 use crate::error::{ConflictKind, Error, Result};
 use crate::id::TxId;
@@ -588,13 +590,17 @@ impl NameRecord {
             true => None,
             false => sys::open(&self.aside, OFlags::RDONLY | OFlags::NOFOLLOW, 0).ok(),
         };
+        let (above, name) = split(&self.aside).ok_or(Errno::INVAL)?;
+        let above = sys::open(above, OFlags::PATH | OFlags::DIRECTORY, 0)?;
+        let aside = EntryRef { dir: Rc::new(above), name: name.to_vec() };
         rescued::keep(store.as_fd(), id, base, |dir, to| {
-            let dir = dir.as_fd();
-            let itself = || sys::rename(CWD, &self.aside, dir, to, RenameFlags::NOREPLACE);
+            let itself = || sys::rename(CWD, &self.aside, dir.as_fd(), to, RenameFlags::NOREPLACE);
             let Some(from) = &from else { return itself() };
-            let copy = sys::create(dir, to)?;
-            crate::sys_copy::content(from, &copy).map(drop).or_else(|_| {
-                sys::unlink(dir, to, AtFlags::empty())?;
+            let copy = sys::create(dir.as_fd(), to)?;
+            let place = EntryRef { dir: dir.clone(), name: to.to_vec() };
+            let copied = crate::sys_copy::content(from, &copy).map(drop);
+            copied.and_then(|()| rescued::like(&aside, &place)).or_else(|_| {
+                sys::unlink(dir.as_fd(), to, AtFlags::empty())?;
                 itself()
             })
         })

@@ -461,6 +461,8 @@ fn a_dead_process_leaves_all_or_nothing() {
 /// it is in the tree, or kept aside.
 #[test]
 fn what_others_append_after_a_death_is_kept() {
+    use std::os::unix::fs::PermissionsExt;
+
     let id: TxId = "aaaaaaaa".parse().unwrap();
     for reached in 0..2 {
         let rig = Rig::new(&format!("names-appended-{reached}"));
@@ -470,6 +472,8 @@ fn what_others_append_after_a_death_is_kept() {
         fs::write(top.join("gone"), "old\n").unwrap();
         let deltas =
             [put(&top, 1, "one", "first\n"), put(&top, 2, "two", "second\n"), remove(&top, "gone")];
+        let new = grounds(&top).remove(0).copies.unwrap().1.join("new/1");
+        fs::set_permissions(new, fs::Permissions::from_mode(0o604)).unwrap();
         let deltas: Vec<&Delta> = deltas.iter().collect();
         let mut targets = names::changes(&grounds(&top), &deltas).unwrap().unwrap().names;
         let records: Vec<NameRecord> = targets.iter().map(|t| t.record.clone()).collect();
@@ -490,8 +494,11 @@ fn what_others_append_after_a_death_is_kept() {
         assert_eq!(content("gone"), if reached == 0 { "old\n" } else { "old\ntheirs\n" });
         assert_eq!(notes.len(), reached);
         if reached == 1 {
-            let kept = fs::read_to_string(rig.dir.join("store/rescued/aaaaaaaa-0-one")).unwrap();
-            assert_eq!(kept, "first\ntheirs\n");
+            let path = rig.dir.join("store/rescued/aaaaaaaa-0-one");
+            assert_eq!(fs::read_to_string(&path).unwrap(), "first\ntheirs\n");
+            // As the file, and not as who recovers makes one.
+            let kept = fs::metadata(path).unwrap();
+            assert_eq!(kept.permissions().mode() & 0o7777, 0o604);
         }
     }
 }

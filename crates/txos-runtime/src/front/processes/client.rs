@@ -116,6 +116,7 @@ fn start(thread: &mut Thread) -> Result<Arc<Process>, String> {
         std::mem::forget(tx);
     }
     tx::shared::moved_away();
+    tx::staging::given_away();
     let [socket, placeholder] = [socket, placeholder].map(kernel::set_aside);
     let (space, kept) = (0, BTreeMap::new());
     let link = Link {

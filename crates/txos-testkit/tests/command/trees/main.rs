@@ -267,6 +267,24 @@ fn random_trees_of_an_image() {
     }
 }
 
+/// A directory takes the place of an object of the image, and goes with the directory that holds it. ext4 changes the
+/// time of that when the kernel is asked whether it would rename such a directory.
+#[test]
+fn a_directory_in_the_place_of_an_images_object() {
+    require!(transactions_exist(), "the library has no transactions yet");
+    let field = Field::on("image");
+    require!(field.is_some(), "no overlay can be mounted here");
+    let modes = [Mode::Inside, Mode::Loaded, Mode::Alone, Mode::KeptInside];
+    let replaced = "prepare\nmkdir a 0755\nmkdir a/d 0755\nsocket a/b 0755\nwrite a/d/c 10 1\n\
+        transaction\nrename2 a/b b 1\nmkdir a/b 0755\nunlink a/d/c\nmkdir a/d/c 0755\ntimes a 5 5\ntimes a/d 6 6\ntransaction\n";
+    for last in ["remove a", "rename a e", "rmdir a/b", "rename a/b e"] {
+        let case = Case::parse(&format!("{replaced}{last}")).unwrap();
+        for (mode, outcome) in field.as_ref().unwrap().check_all(&case, &modes) {
+            assert_eq!(outcome.unwrap(), None, "{last}, {}", mode.name());
+        }
+    }
+}
+
 #[test]
 fn random_trees_on_btrfs() {
     on("btrfs");

@@ -508,3 +508,19 @@ fn a_consumer_that_is_begun_again_comes_after_the_same() {
         is_over(&lab);
     }
 }
+
+/// The places that a program keeps for its next transactions go when it exits, also in the middle of one: these calls are not part
+/// of it.
+#[test]
+fn an_exit_in_a_transaction_leaves_no_places() {
+    let lab = Lab::in_memory();
+    let steps = ["begin", "put=a:1", "put=b:2", "put=c:3", "end", "begin=r", "need=a"];
+    let _ = program(&lab, &steps).wait().expect(0);
+    let names = |dir: std::path::PathBuf| -> Vec<_> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).collect()
+    };
+    for dir in ["tx", "staging", "trash"] {
+        assert_eq!(names(lab.store().join(dir)), [""; 0], "{dir}");
+    }
+}

@@ -1,10 +1,14 @@
 //! What an outsider does to the files of a commit between the death of its process and the recovery is not lost.
 
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::process::Signal;
 use txos_testkit::Lab;
+use txos_testkit::fault::steps_in;
+use txos_testkit::wait::until;
 
 use crate::place::start;
 use crate::program::Linked;
@@ -23,6 +27,71 @@ fn append(path: &Path, line: &str) -> bool {
 fn rescued(lab: &Lab) -> String {
     let Ok(kept) = std::fs::read_dir(lab.store().join("rescued")) else { return String::new() };
     kept.map(|kept| std::fs::read_to_string(kept.unwrap().path()).unwrap()).collect()
+}
+
+/// An outsider opens the files of a light commit right before one of its renames, after which the commit is killed. The outsider then
+/// writes to what it has open, which may be a file that is not in the tree any more, and closes it before the recovery or after it.
+#[test]
+fn what_is_written_by_an_older_descriptor_after_the_death_of_a_light_commit() {
+    let prepared = || {
+        let lab = Lab::in_memory();
+        // A mode that no copy has by itself.
+        let _ = lab.native("for f in a c d e f; do echo $f > $f; chmod 641 $f; done");
+        lab
+    };
+    let commit = |lab: &Lab| start(lab, "between", Linked::WithLibrary).arg("light");
+    let sample = prepared();
+    let count = sample.dir().join("count");
+    let _ = commit(&sample).env("TXOS_FAULT_COUNT", &count).run().expect(0);
+    let steps = steps_in(&count);
+    let renames: Vec<usize> =
+        (1..=steps.len()).filter(|step| steps[step - 1] == "rename").collect();
+    let mut open_when_replaced = 0;
+    for (step, closes) in renames.iter().flat_map(|step| [(step, true), (step, false)]) {
+        let lab = prepared();
+        let running =
+            commit(&lab).env("TXOS_FAULT", format!("stop@{step},killafter@{step}")).start();
+        let stat = format!("/proc/{}/stat", running.pid());
+        until("it is stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
+        let open = |name: &&str| OpenOptions::new().append(true).open(lab.path(name)).ok();
+        let mut files: Vec<_> =
+            FILES.iter().filter_map(|name| open(name).map(|file| (name, file))).collect();
+        running.signal(Signal::CONT);
+        assert!(running.wait().killed(), "step {step}");
+        for (name, file) in &mut files {
+            let is_there = |now: Metadata| now.ino() == file.metadata().unwrap().ino();
+            let there = lab.path(**name).metadata().is_ok_and(is_there);
+            open_when_replaced += u32::from(!there);
+            file.write_all(format!("theirs {name}\n").as_bytes()).unwrap();
+        }
+        let names: Vec<_> = files.iter().map(|(name, _)| *name).collect();
+        let files = if closes { Vec::new() } else { files };
+        let recovered = lab.txos(["recover"]).run().expect(0);
+        drop(files);
+        let content = |name: &&str| std::fs::read_to_string(lab.path(name)).unwrap_or_default();
+        let (there, aside) = (FILES.iter().map(content).collect::<String>(), rescued(&lab));
+        for name in names {
+            let line = format!("theirs {name}\n");
+            let is_aside = !there.contains(&line) && aside.contains(&line);
+            assert!(
+                there.matches(&line).count() == 1 || is_aside,
+                "step {step}, closes: {closes}: {line:?} is lost\n{there}\naside: {aside}\n{recovered:?}"
+            );
+            let says = |words| recovered.stderr.contains(words);
+            assert!(
+                !is_aside || says("written by somebody else") && says("rescued/"),
+                "{recovered:?}"
+            );
+        }
+        for kept in std::fs::read_dir(lab.store().join("rescued")).into_iter().flatten() {
+            let kept = kept.unwrap();
+            // What the commit has made has its own.
+            let wanted =
+                if kept.file_name().as_encoded_bytes().ends_with(b"-d") { 0o641 } else { 0o644 };
+            assert_eq!(kept.metadata().unwrap().mode() & 0o7777, wanted, "{kept:?}");
+        }
+    }
+    assert!(open_when_replaced >= 4, "{open_when_replaced} of {steps:?}");
 }
 
 /// A commit is killed at every step; outsiders append to `touched` of its files, and then it is recovered. Gives how many were

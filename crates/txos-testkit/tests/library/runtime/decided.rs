@@ -40,6 +40,22 @@ pub fn expect_as_natively(lab: &Lab, native: &Lab) {
     Tree::of(native.tree()).expect(&Tree::of(lab.tree()), now_from, "not as natively");
 }
 
+/// The lock of the transaction is the watching process's and that of the process that has the transaction: whoever else had it could
+/// still be ending when the command is over, and the transaction would seem to be in use.
+#[test]
+fn no_other_process_of_the_command_has_its_lock() {
+    let lab = Lab::in_memory();
+    let looks = "ls -l /proc/$PPID/fd | grep -c /tx/.*/lock";
+    for first in ["", "echo a > a; "] {
+        let script = format!(
+            "{first}(true); (sh -c '{looks}'; :); sh -c '{looks}'; (sh -c '{looks}' & wait); echo b > b"
+        );
+        let done = run(&lab, &["--keep", "-q"], &script).run().expect(0);
+        assert_eq!(done.text(), "0\n0\n0\n", "{first}: {done:?}");
+        let _ = lab.txos(["commit", done.stderr.trim()]).run().expect(0);
+    }
+}
+
 #[test]
 fn a_pending_one_is_as_an_overlays() {
     let (lab, overlay) = (Lab::in_memory(), Lab::in_memory());
