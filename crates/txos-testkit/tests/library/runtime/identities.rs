@@ -1,6 +1,7 @@
 //! Processes of other users, groups and capabilities in a command's transaction: what they may and may not do is what
 //! they may and may not do natively, also with what only the transaction has.
 
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 
 use txos_testkit::{Invocation, Lab, Tree, require, require_some, skip, system};
@@ -18,12 +19,27 @@ const PLACES: &str = "mkdir -m 1777 pub; mkdir -m 711 through; mkdir -m 700 own;
     echo 2 > for-all; chmod 666 for-all; echo 3 > write-only; chmod 222 write-only; \
     mkdir given; echo 4 > given/f; chown -R 65534:65534 given; echo 5 > pub/roots; chmod 644 pub/roots";
 
-fn pair() -> Pair {
+/// The places, natively and in a transaction, and nobody who changes `/etc/passwd`, which programs read here.
+struct Places {
+    pair: Pair,
+    _stable: system::Guard,
+}
+
+impl Deref for Places {
+    type Target = Pair;
+
+    fn deref(&self) -> &Pair {
+        &self.pair
+    }
+}
+
+fn pair() -> Places {
+    let stable = system::stable();
     let pair = Pair::new(&format!("{SOURCES}; chmod 755 .; {PLACES}"));
     for place in [&pair.lab, &pair.ours] {
         std::fs::set_permissions(place.dir(), PermissionsExt::from_mode(0o755)).unwrap();
     }
-    pair
+    Places { pair, _stable: stable }
 }
 
 fn does(pair: &Pair, script: &str) {

@@ -80,6 +80,7 @@ impl Pair {
         let done = self.transaction(command).run();
         if done.code() != 0 && done.stderr.contains("txos: ") {
             before.expect_same(&Tree::of(self.ours.tree()));
+            println!("refused: {}", done.stderr);
             return true;
         }
         let native = self.natively(command);
