@@ -621,11 +621,32 @@ impl Tx {
                 false
             }
         };
-        if !is_told {
-            return self.the_rest(call);
+        let answer = match is_told {
+            false => self.the_rest(call),
+            true => {
+                self.before_taking(call, real)?;
+                call.with_descriptor(0, real).answer_waiting()
+            }
+        }?;
+        self.name_received(call, answer)?;
+        Ok(answer)
+    }
+
+    /// Descriptors that came with messages which were taken at once get their numbers. (A command's process receives its own.)
+    fn name_received(&mut self, call: &Call, answer: u64) -> Sys<()> {
+        if self.is_of_a_command() || self.process.space.is_some() {
+            return Ok(());
         }
-        self.before_taking(call, real)?;
-        call.with_descriptor(0, real).answer_waiting()
+        match call.number() {
+            libc::SYS_recvmsg => self.name_descriptors(&Header::read(call.pointer(1))?).map(drop),
+            libc::SYS_recvmmsg => {
+                let messages = call.pointer::<[u64; 8]>(1);
+                (0..answer).try_for_each(|at| {
+                    self.name_descriptors(&Header::read(messages.item(at).part(0))?).map(drop)
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     #[cold]

@@ -34,6 +34,12 @@ fn one_that_is_used_is_not_closed_or_replaced() {
     scene(&["flag"]);
 }
 
+/// Each has those that it has sent to itself, and what it has not kept is closed.
+#[test]
+fn descriptors_that_come_with_messages_are_its_own() {
+    scene(&["received", "300"]);
+}
+
 #[test]
 fn uses_of_one_are_in_nobodys_way() {
     scene(&["reads"]);

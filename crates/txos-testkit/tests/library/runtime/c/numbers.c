@@ -19,6 +19,7 @@
  *   aside         what is opened at a number that another one has seen closed gets the next one
  *   dup-over N    N times dup2() onto a number, while others open all around it
  *   agree N       N rounds: what a number leads to and what a file says of it change together
+ *   received N    N rounds of four threads whose transactions send themselves descriptors: each has its own, and an abort closes them
  *   killed        a process that is killed holds nothing any more
  *   exit          a thread that ends in its transaction
  *   single N      uses numbers in a process that has had N other threads
@@ -757,6 +758,69 @@ static void scene_dup_over(void)
     CHECK(fd < 16, "%d is the lowest number", fd);
 }
 
+static int open_numbers(void) {
+    int count = 0;
+    for (int number = 0; number < 1000; number++)
+        count += fcntl(number, F_GETFD) >= 0;
+    return count;
+}
+
+/* Receives what it has sent by a pair of sockets of the transaction: one message, or two at once. */
+static void send_and_receive(int several) {
+    int ends[2], number;
+    char byte, control[2][CMSG_SPACE(sizeof number)];
+    struct iovec data = {&byte, 1};
+    struct mmsghdr messages[2];
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0, "received");
+    for (int i = 0; i < 2; i++) {
+        messages[i].msg_hdr = (struct msghdr){.msg_iov = &data, .msg_iovlen = 1, .msg_control = control[i],
+                                              .msg_controllen = sizeof control[i]};
+        struct cmsghdr *head = CMSG_FIRSTHDR(&messages[i].msg_hdr);
+        *head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof number), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(head), &ends[i], sizeof number);
+        CHECK(sendmsg(ends[0], &messages[i].msg_hdr, 0) == 1, "received");
+    }
+    if (several)
+        CHECK(recvmmsg(ends[1], messages, 2, 0, NULL) == 2, "received");
+    else
+        CHECK(recvmsg(ends[1], &messages[0].msg_hdr, 0) == 1 && recvmsg(ends[1], &messages[1].msg_hdr, 0) == 1, "received");
+    for (int i = 0; i < 2; i++) {
+        memcpy(&number, CMSG_DATA(CMSG_FIRSTHDR(&messages[i].msg_hdr)), sizeof number);
+        CHECK(fcntl(number, F_GETFD) >= 0 && close(number) == 0, "received");
+    }
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0, "received");
+}
+
+static void *receives(void *unused) {
+    for (int i = 0; i < rounds; i++) {
+        CHECK(sys_xbegin(0) == 0, "received");
+        send_and_receive(i % 2);
+        CHECK(sys_xend() == 0, "received");
+    }
+    return unused;
+}
+
+static void scene_received(void) {
+    int ends[2], number, before = open_numbers();
+    char byte = 0, control[CMSG_SPACE(sizeof number)];
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    CHECK(sys_xbegin(0) == 0, "received");
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0, "received");
+    *head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof number), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(head), &ends[0], sizeof number);
+    CHECK(sendmsg(ends[0], &message, 0) == 1 && recvmsg(ends[1], &message, 0) == 1, "received");
+    sys_xabort(1);
+    CHECK(open_numbers() == before, "received");
+
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, receives, NULL) == 0, "received");
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0, "received");
+}
+
 /* Puts one of two files at the number, and says in a third one which. */
 static void *puts_and_says(void *name)
 {
@@ -916,6 +980,7 @@ int main(int argc, char **argv)
         {"aside", scene_aside},
         {"dup-over", scene_dup_over},
         {"agree", scene_agree},
+        {"received", scene_received},
         {"killed", scene_killed},
         {"exit", scene_exit},
         {"single", scene_single},
