@@ -765,6 +765,13 @@ pub fn xattrs_in(dir: BorrowedFd<'_>, name: &[u8]) -> Sys<Vec<(Vec<u8>, Vec<u8>)
     all_xattrs(list, get)
 }
 
+/// Whether an attribute is an access control list once more: xfs shows root the lists by names of its own as well. Whoever copies or
+/// changes those, too, does to the list what comes out of order.
+#[must_use]
+pub fn is_second_name(name: &[u8]) -> bool {
+    matches!(name, b"trusted.SGI_ACL_FILE" | b"trusted.SGI_ACL_DEFAULT")
+}
+
 fn list_by_path(path: &[u8], names: &mut [u8]) -> Sys<usize> {
     let listed = rustix::fs::llistxattr(path, &mut *names);
     let length = Arg::Number(names.len() as u64);
@@ -797,7 +804,7 @@ fn all_xattrs(
         }
     }
     let mut all = Vec::new();
-    for name in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
+    for name in names.split(|&b| b == 0).filter(|n| !n.is_empty() && !is_second_name(n)) {
         match get(name) {
             Ok(Some(value)) => all.push((name.to_vec(), value)),
             Ok(None) => {}

@@ -45,7 +45,11 @@ fn gives_rights(name: &[u8]) -> bool {
 
 /// What of a change gives or takes no rights: the rest is a [`Passage`]'s.
 pub(super) fn without_rights(change: &AttrChange) -> AttrChange {
-    let xattrs = change.xattrs.iter().filter(|x| !gives_rights(&x.name)).cloned().collect();
+    // What an earlier version has recorded may have a list by its second name as well.
+    let has_list = change.xattrs.iter().any(|x| x.name == ACL);
+    let is_twin = |x: &XattrChange| has_list && sys::is_second_name(&x.name);
+    let others = |x: &&XattrChange| !gives_rights(&x.name) && !is_twin(x);
+    let xattrs = change.xattrs.iter().filter(others).cloned().collect();
     AttrChange { mode: None, owner: None, mtime: change.mtime, xattrs }
 }
 

@@ -165,7 +165,7 @@ pub fn fxattr_to(fd: i32, name: &[u8], out: UserSlice) -> Sys<u64> {
     CPath::with(name, |n| unsafe { sys!(SYS_fgetxattr, fd, n.at(), out.address(), out.len()) })
 }
 
-/// The names of all extended attributes.
+/// The names of all extended attributes, but for second names of lists ([`txos_engine::sys::is_second_name`]).
 ///
 /// # Errors
 /// As `llistxattr(2)`.
@@ -177,7 +177,8 @@ pub fn xattr_names(path: &[u8]) -> Sys<Vec<Vec<u8>>> {
             itself!(path, SYS_listxattr, SYS_llistxattr, p.at(), out.as_mut_ptr(), out.len())
         }? as usize;
         let names = out.get(..n).unwrap_or_default().split(|&b| b == 0);
-        Ok(names.filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect())
+        let is_listed = |n: &&[u8]| !n.is_empty() && !txos_engine::sys::is_second_name(n);
+        Ok(names.filter(is_listed).map(<[u8]>::to_vec).collect())
     })
 }
 

@@ -244,6 +244,33 @@ fn nothing_is_exposed_at_any_step_on_other_file_systems() {
     }
 }
 
+/// On xfs root has access control lists by a second name, too. They are given and taken where those are, and no sooner.
+#[test]
+fn lists_go_when_the_mode_does_on_xfs() {
+    let place = crate::on("xfs");
+    txos_testkit::require!(place.is_some(), "no xfs here");
+    let (lab, image) = place.unwrap();
+    let mut watch = Watch::on(lab);
+    let of_attributes = |what: &String| ["setxattr", "removexattr", "chmod"].contains(&&**what);
+    for case in CASES.iter().filter(|case| case.name.starts_with("an access control list")) {
+        for what in [What::Commit, What::Revert] {
+            let place = what.ready(&mut watch, case);
+            let count = watch.lab.dir().join(format!("count{}", watch.nested));
+            let _ = what.go(&place).env("TXOS_FAULT_COUNT", &count).run().expect(0);
+            let steps = txos_testkit::fault::steps_in(&count);
+            assert!(steps.iter().filter(|what| of_attributes(what)).count() >= 2, "{steps:?}");
+            for (n, name) in steps.iter().enumerate().filter(|(_, what)| of_attributes(what)) {
+                let place = what.ready(&mut watch, case);
+                drop(what.go(&place).env("TXOS_FAULT", format!("killafter@{}", n + 1)).run());
+                watch.reads_nothing(&place, &format!("{what:?}, {}, {name}", case.name));
+                let _ = place.txos(["recover"]).run().expect(0);
+                watch.reads_nothing(&place, &format!("{what:?}, {}, recovered", case.name));
+            }
+        }
+    }
+    drop(image);
+}
+
 /// A user who opens all the time, with the gate and without.
 #[test]
 fn nothing_is_exposed_to_a_user_who_opens_all_the_time() {
