@@ -29,14 +29,14 @@ pub struct Libraries {
 }
 
 /// Whether the dynamic linker may look for a name: a library's (`libc.so.6`), or one of its own files' (`ld.so.cache`).
-fn is_library(name: &[u8]) -> bool {
+fn is_looked_for(name: &[u8]) -> bool {
     name.windows(3).any(|part| part == b".so")
 }
 
 impl Libraries {
     /// A stable object has been looked up by a name.
     pub fn found(&mut self, name: &[u8], id: Id) {
-        if is_library(name) {
+        if is_looked_for(name) {
             self.known.push(id);
             self.has_found = true;
         }
@@ -47,12 +47,6 @@ impl Tx {
     /// Whether a library was found since this was asked last.
     pub fn has_found_libraries(&mut self) -> bool {
         std::mem::take(&mut self.tree.libraries.has_found)
-    }
-
-    /// Whether the transaction has changed its working directory, and its root.
-    #[must_use]
-    pub fn has_moved_to(&self) -> (bool, bool) {
-        self.process.moved
     }
 
     /// Whether the dynamic linker may find other libraries in the transaction than outside of it.
@@ -70,7 +64,7 @@ impl ShadowTree {
         let node = now.map(|id| &self.nodes[id]);
         // A directory that comes from elsewhere brings what it has.
         let is_moved = node.is_some_and(|node| node.is_dir() && node.stable.is_some());
-        self.libraries.renamed = is_moved || is_library(name);
+        self.libraries.renamed = is_moved || is_looked_for(name);
         // What is in a directory leads elsewhere when that moves.
         if node.and_then(|node| node.dir.as_ref()).is_some_and(|dir| !dir.entries.is_empty()) {
             let judged = &mut self.libraries.judged;
@@ -114,15 +108,15 @@ impl ShadowTree {
 
 #[cfg(test)]
 mod tests {
-    use super::is_library;
+    use super::is_looked_for;
 
     #[test]
     fn libraries_are_known_by_name() {
         for name in ["libc.so.6", "libruby-3.1.so", "ld.so.cache~", "_x.cpython-311-x86_64.so"] {
-            assert!(is_library(name.as_bytes()), "{name}");
+            assert!(is_looked_for(name.as_bytes()), "{name}");
         }
         for name in ["so", "README.md", "something", ".s"] {
-            assert!(!is_library(name.as_bytes()), "{name}");
+            assert!(!is_looked_for(name.as_bytes()), "{name}");
         }
     }
 }

@@ -39,22 +39,11 @@ fn is_connected(real: i32) -> bool {
         && is_log(path)
 }
 
-/// Where messages by a socket go, if they have no address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leads {
-    /// Nobody has looked.
-    #[default]
-    Unknown,
-    /// To the log.
-    ToLog,
-    /// Elsewhere, or nowhere.
-    Elsewhere,
-}
-
 /// What of a socket is the log's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Logs {
-    leads: Leads,
+    /// Whether messages without an address go there, once somebody has looked.
+    leads_there: Option<bool>,
     /// The transaction has logged by it.
     pub used: bool,
 }
@@ -65,11 +54,8 @@ impl Tx {
         if effects::is_strict() {
             return false;
         }
-        let logs = &mut self.fds.get_mut(file).logs;
-        if logs.leads == Leads::Unknown {
-            logs.leads = if is_connected(real) { Leads::ToLog } else { Leads::Elsewhere };
-        }
-        logs.leads == Leads::ToLog
+        let leads_there = &mut self.fds.get_mut(file).logs.leads_there;
+        *leads_there.get_or_insert_with(|| is_connected(real))
     }
 
     /// Connects to the log. `None`: it is something else that the call connects to.
@@ -89,7 +75,7 @@ impl Tx {
             return Ok(None);
         }
         let done = call.with_descriptor(0, self.real(call.int(0))?).answer_waiting()?;
-        self.fds.get_mut(file).logs.leads = Leads::ToLog;
+        self.fds.get_mut(file).logs.leads_there = Some(true);
         Ok(Some(done))
     }
 
@@ -128,7 +114,7 @@ impl Tx {
 
     /// Whether an address is the log's, outside of the transaction as within it.
     fn goes_to_log(&self, to: UserSlice) -> bool {
-        !self.has_moved_to().1 && path_in(to).is_some_and(|path| is_log(&path))
+        !self.process.moved.1 && path_in(to).is_some_and(|path| is_log(&path))
     }
 
     /// Whether an abort leaves a number that the transaction has made to the program: it may be the C library's connection to the log. (Where

@@ -484,7 +484,7 @@ impl Tx {
             libc::SYS_newfstatat => call.path(1).is_ok_and(|path| path.is_empty()),
             _ => false,
         };
-        let (has_moved, has_other_root) = self.has_moved_to();
+        let (has_moved, has_other_root) = self.process.moved;
         if !by_number && (has_moved || has_other_root || self.has_other_libraries()) {
             return -i64::from(libc::ECANCELED);
         }
