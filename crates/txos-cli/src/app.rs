@@ -114,11 +114,7 @@ impl App {
 
     /// Opens the home store if there is one: looking must not make anything.
     pub fn open_existing(&self) -> Result<Option<Home>, Failure> {
-        let dir = self.store_dir()?;
-        let format = dir.join("format");
-        let there = format.try_exists();
-        let there = there.map_err(|e| Failure::new(format!("{}: {e}", quoted(&format))))?;
-        if there { Ok(Some(Home::open(&dir)?)) } else { Ok(None) }
+        Ok(Home::open_existing(&self.store_dir()?)?)
     }
 
     /// Opens the home store and finishes or undoes what a crash interrupted, as everything must

@@ -11,7 +11,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap_complete::Shell;
 use txos_engine::show::visible;
@@ -129,7 +129,7 @@ impl<'a> Place<'a> {
             None => default_dir().ok()?,
         };
         // Completing makes nothing.
-        Path::new(&dir).join("format").exists().then(|| Home::open(&dir).ok())?
+        Home::open_existing(&dir).ok()?
     }
 
     /// A line each.

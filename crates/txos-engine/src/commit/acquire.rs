@@ -309,13 +309,12 @@ pub fn resolve_dead_publish(remains: &DeadPublish) -> std::result::Result<Publis
     if !remains.home.is_absolute() {
         return Ok(PublishFate::Undone);
     }
+    let unresolved = |e: Error| Unresolved(e.to_string());
     // It is looked for, not made.
-    if !remains.home.join("format").exists() {
+    let Some(home) = Home::open_existing(&remains.home).map_err(unresolved)? else {
         let store = crate::show::quoted(&remains.home);
         return Err(Unresolved(format!("its store {store} is not there")));
-    }
-    let unresolved = |e: Error| Unresolved(e.to_string());
-    let home = Home::open(&remains.home).map_err(unresolved)?;
+    };
     super::recover(&home, &super::Silent).map_err(unresolved)?;
     let committed = remains
         .id

@@ -51,6 +51,27 @@ impl Home {
         Ok(Home { dir, attached: OnceLock::new() })
     }
 
+    /// Opens the home store if there is one. Makes nothing, also when the store is removed at this moment.
+    ///
+    /// # Errors
+    /// As [`Home::open`].
+    pub fn open_existing(dir: &Path) -> Result<Option<Home>> {
+        let is_gone = |error: &Error| matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
+        let format = dir.join("format");
+        // What others can read may be looked for anywhere; what is there must be this user's.
+        if !format.try_exists().at("looking for the store", &format)? {
+            return Ok(None);
+        }
+        let opened = is_whole(dir).and_then(|whole| {
+            let dir = whole.then(|| dir.canonicalize().at("opening the store", dir));
+            Ok(dir.transpose()?.map(|dir| Home { dir, attached: OnceLock::new() }))
+        });
+        match opened {
+            Err(error) if is_gone(&error) => Ok(None),
+            opened => opened,
+        }
+    }
+
     /// Where the home store is.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -463,18 +484,26 @@ fn open_lock(path: &Path) -> Result<OwnedFd> {
     .at("opening the lock", path)
 }
 
+/// Whether a store is there. It is whole with its format file, which comes last.
+fn is_whole(dir: &Path) -> Result<bool> {
+    // Whose it is comes first: what is in somebody else's may be a pipe without an end.
+    match check_owner(dir) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    }
+    let format = dir.join("format");
+    match sys::read_text(&format) {
+        Ok(text) => check_store(dir, &format, &text).map(|()| true),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::io("reading", &format, e)),
+    }
+}
+
 /// Makes a store directory with its format file, or checks the one that is there.
 fn create_store(dir: &Path) -> Result<()> {
     let format = dir.join("format");
-    // Whose it is comes first: what is in somebody else's may be a pipe without an end.
-    match check_owner(dir) {
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
-        other => other?,
-    }
-    match sys::read_text(&format) {
-        Ok(text) => return check_store(dir, &format, &text),
-        Err(e) if e.kind() == ErrorKind::NotFound => {}
-        Err(e) => return Err(Error::io("reading", &format, e)),
+    if is_whole(dir)? {
+        return Ok(());
     }
     // A directory with anything in it that is not the beginning of a store is somebody else's.
     if let Ok(entries) = sys::look("readdir", || fs::read_dir(dir)) {
@@ -587,7 +616,34 @@ pub(crate) fn check_trusted(dir: &Path, fd: std::os::fd::BorrowedFd<'_>) -> Resu
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
+
+    /// A store that goes while others look for it is not made again.
+    #[test]
+    fn looking_for_a_store_makes_none() {
+        let top = std::env::temp_dir().join(format!("txos-test-home-gone-{}", std::process::id()));
+        let dir = top.join("store");
+        for _ in 0..200 {
+            drop(Home::open(&dir).unwrap());
+            let is_gone = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        while !is_gone.load(Ordering::Relaxed) {
+                            drop(Home::open_existing(&dir).unwrap());
+                        }
+                    });
+                }
+                fs::rename(&dir, top.join("gone")).unwrap();
+                is_gone.store(true, Ordering::Relaxed);
+            });
+            assert!(!dir.exists());
+            fs::remove_dir_all(top.join("gone")).unwrap();
+        }
+        fs::remove_dir_all(top).unwrap();
+    }
 
     /// Whoever opens a new store first makes it; nobody sees it half made.
     #[test]

@@ -26,7 +26,7 @@ impl Sweep {
             // Of this thread alone.
             let _ = rustix::process::nice(NICE);
             txos_engine::sys::leave_thread_alone();
-            if let Ok(home) = Home::open(&store) {
+            if let Ok(Some(home)) = Home::open_existing(&store) {
                 let _ = home.empty_trash_while(&|| !flag.load(Ordering::Acquire));
             }
         });
