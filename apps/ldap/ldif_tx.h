@@ -125,13 +125,19 @@ static struct ldif_cached ldif_cache[LDIF_TX_CACHE];
 static pthread_mutex_t ldif_cache_locks[LDIF_TX_LOCKS] = { [0 ... LDIF_TX_LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER };
 
 static unsigned
-ldif_cache_place( const char *path )
+ldif_hash( const char *bytes, size_t size )
 {
 	unsigned hash = 2166136261u;
 
-	while ( *path )
-		hash = ( hash ^ (unsigned char) *path++ ) * 16777619u;
-	return ( hash ^ hash >> 16 ) % LDIF_TX_CACHE;
+	while ( size-- > 0 )
+		hash = ( hash ^ (unsigned char) *bytes++ ) * 16777619u;
+	return hash ^ hash >> 16;
+}
+
+static unsigned
+ldif_cache_place( const char *path )
+{
+	return ldif_hash( path, strlen( path ) ) % LDIF_TX_CACHE;
 }
 
 static int
@@ -155,6 +161,19 @@ static int
 ldif_is_shared( Entry *e )
 {
 	return e->e_private != NULL;
+}
+
+/* An entry with the cache's attributes and names of its own, which are another's. Takes the reference. */
+static Entry *
+ldif_with_names( struct ldif_shared *shared, Entry *named )
+{
+	Entry *entry = entry_alloc();
+
+	*entry = *shared->entry;
+	ber_dupbv( &entry->e_name, &named->e_name );
+	ber_dupbv( &entry->e_nname, &named->e_nname );
+	entry->e_private = shared;
+	return entry;
 }
 
 /* Frees an entry, but not what is the cache's. */
@@ -194,16 +213,12 @@ ldif_cache_find( const char *path, const struct stat *version )
 		ldif_shared_drop( shared );
 		return found;
 	}
-	found = entry_alloc();
-	*found = *shared->entry;
-	ber_dupbv( &found->e_name, &shared->entry->e_name );
-	ber_dupbv( &found->e_nname, &shared->entry->e_nname );
-	found->e_private = shared;
-	return found;
+	return ldif_with_names( shared, shared->entry );
 }
 
 /* Caches a copy of what was read after this version was looked at. (If the file changed in between, the copy is under a version
- * that does not come back.) What a transaction reads that changes something may be its own. */
+ * that does not come back.) What a transaction reads that changes something may be its own; a file of several names can be changed
+ * where it is not watched. */
 static void
 ldif_cache_note( const char *path, const struct stat *version, Entry *entry )
 {
@@ -212,7 +227,7 @@ ldif_cache_note( const char *path, const struct stat *version, Entry *entry )
 	struct timespec now;
 
 	clock_gettime( CLOCK_REALTIME, &now );
-	if ( ldif_tx_writes || ( now.tv_sec - version->st_ctim.tv_sec ) * 1000000000LL + now.tv_nsec - version->st_ctim.tv_nsec
+	if ( ldif_tx_writes || version->st_nlink != 1 || ( now.tv_sec - version->st_ctim.tv_sec ) * 1000000000LL + now.tv_nsec - version->st_ctim.tv_nsec
 			< LDIF_TX_YOUNG_NS )
 		return;
 	new.path = ch_strdup( path );
@@ -263,5 +278,24 @@ ldif_collect_into( struct ldif_found *found )
 	while ( found->count > 0 )
 		ldif_entry_free( found->entries[--found->count].entry );
 }
+
+/* Makes a copy of entries of the cache. */
+static void
+ldif_found_copy( struct ldif_found *copy, const struct ldif_found *found )
+{
+	size_t i;
+
+	copy->entries = ch_malloc( found->count * sizeof( *copy->entries ) );
+	copy->count = copy->size = found->count;
+	for ( i = 0; i < found->count; i++ ) {
+		struct ldif_shared *shared = found->entries[i].entry->e_private;
+
+		__atomic_add_fetch( &shared->users, 1, __ATOMIC_RELAXED );
+		copy->entries[i].entry = ldif_with_names( shared, found->entries[i].entry );
+		copy->entries[i].scope = found->entries[i].scope;
+	}
+}
+
+#include "ldif_watch.h"
 
 #endif

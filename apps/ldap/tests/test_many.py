@@ -3,6 +3,8 @@
 import functools
 import os
 import random
+import re
+import shutil
 import threading
 import time
 import unittest
@@ -173,6 +175,107 @@ class Many(InPlace):
                 self.assertEqual(seen["description"], [f"note {number}"])
             self.assertEqual(one.ask(delete(person(4))), SUCCESS)
             self.assertEqual(two.ask(search(person(4))), NO_SUCH_OBJECT)
+
+    def test_what_others_change_is_found_at_once(self):
+        """By plain calls, in each way that there is, though searches have found the same again and again."""
+        server = self.server(people=3)
+        people = server.data / "dc=example" / "ou=people"
+        file = people / "cn=person 1.ldif"
+        whole = {PEOPLE, *(person(n) for n in range(3))}
+
+        def found(client):
+            return client.entries(PEOPLE)
+
+        def with_note(note):
+            return re.sub("description: .*", f"description: {note}", file.read_text())
+
+        def in_place():
+            file.write_text(with_note("in place"))
+
+        def replaced():
+            (server.directory / "new").write_text(with_note("replaced"))
+            (server.directory / "new").rename(file)
+
+        def by_another_name():
+            (server.directory / "other").hardlink_to(file)
+            # What was found before is kept for a second; then that it has two names is seen.
+            time.sleep(1.1)
+            with server.client() as client:
+                for _ in range(4):
+                    found(client)
+            (server.directory / "other").write_text(with_note("by another name"))
+
+        def its_directory():
+            shutil.copytree(people, server.directory / "copy")
+            people.rename(server.directory / "away")
+            (server.directory / "copy").rename(people)
+            file.write_text(with_note("its directory"))
+
+        def the_database():
+            shutil.copytree(server.data, server.directory / "copied")
+            server.data.rename(server.directory / "before")
+            (server.directory / "copied").rename(server.data)
+            file.write_text(with_note("the database"))
+
+        with server.client() as client:
+            for change in (in_place, replaced, by_another_name, its_directory, the_database):
+                # (What has just changed is not cached.)
+                time.sleep(0.05)
+                for _ in range(4):
+                    self.assertEqual(set(found(client)), whole)
+                change()
+                for _ in range(4):
+                    self.assertEqual(found(client)[person(1)]["description"], [change.__name__.replace("_", " ")])
+                    time.sleep(0.02)
+                for path, without in ((file, {person(1)}), (people, whole - {PEOPLE})):
+                    path.rename(server.directory / "aside")
+                    self.assertEqual(set(found(client)), whole - without)
+                    (server.directory / "aside").rename(path)
+                    self.assertEqual(set(found(client)), whole)
+            people.with_suffix(".ldif").unlink()
+            self.assertEqual(client.ask(search(PEOPLE, SUBTREE)), NO_SUCH_OBJECT)
+
+    def test_no_search_finds_what_was_before_its_beginning(self):
+        """Others replace an entry's file and write into another one; clients search meanwhile, more often than they change."""
+        server = self.server(people=3)
+        people = server.data / "dc=example" / "ou=people"
+        changed, stop, seen = [0, 0], threading.Event(), set()
+
+        def change():
+            try:
+                for number in range(1, 301):
+                    for which in range(2):
+                        file = people / f"cn=person {which}.ldif"
+                        text = re.sub("description: .*", f"description: {number:06}", file.read_text())
+                        if which == 0:
+                            (server.directory / "new").write_text(text)
+                            (server.directory / "new").rename(file)
+                        else:
+                            with open(file, "r+") as opened:
+                                opened.write(text)
+                        changed[which] = number
+                    # Now and then it is old enough to be cached.
+                    time.sleep(0.03 if number % 10 == 0 else 0.001)
+            finally:
+                stop.set()
+
+        def look(base):
+            with server.client() as client:
+                while not stop.is_set():
+                    before = list(changed)
+                    found = client.entries(base)
+                    for which in range(2):
+                        if person(which) in found:
+                            number = int(found[person(which)]["description"][0])
+                            self.assertGreaterEqual(number, before[which])
+                            seen.add(number)
+
+        with server.client() as client:
+            for number in range(2):
+                code = client.ask(modify(person(number), [(REPLACE, "description", ["000000"])]))
+                self.assertEqual(code, SUCCESS)
+        at_once([change, *(functools.partial(look, base) for base in (PEOPLE, person(0), person(1)))])
+        self.assertGreater(len(seen), 30)
 
     def test_killed(self):
         """What was acknowledged is there, and nothing is half there."""
