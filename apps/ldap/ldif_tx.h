@@ -176,12 +176,17 @@ ldif_with_names( struct ldif_shared *shared, Entry *named )
 	return entry;
 }
 
+/* The entry of a kept result that this thread is sending, or NULL: not its to free. */
+static __thread Entry *ldif_lent;
+
 /* Frees an entry, but not what is the cache's. */
 static void
 ldif_entry_free( Entry *e )
 {
 	struct ldif_shared *shared = e->e_private;
 
+	if ( e == ldif_lent )
+		return;
 	if ( shared != NULL ) {
 		e->e_attrs = NULL;
 		e->e_private = NULL;

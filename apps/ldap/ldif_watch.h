@@ -45,8 +45,9 @@ struct ldif_result {
 	int users;
 	unsigned long clock;		/* when it was kept */
 	long until_ms;			/* of CLOCK_MONOTONIC_COARSE */
-	size_t key_size;
-	char *key;
+	void *backend;
+	int scope;
+	struct berval dn, ndn;		/* as the search has them */
 	struct ldif_found found;
 	struct ldif_dir **dirs;		/* the database's own first */
 	size_t dir_count;
@@ -61,6 +62,9 @@ struct ldif_looked {
 };
 
 static __thread struct ldif_looked *ldif_looked;
+/* What this thread's look for referrals has found for an operation, or NULL. */
+static __thread struct ldif_result *ldif_known;
+static __thread struct { Operation *op; time_t time; int tincr; } ldif_known_by;
 
 static pthread_mutex_t ldif_watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static int ldif_watch_fd = -1;
@@ -88,7 +92,8 @@ ldif_result_drop( struct ldif_result *result )
 		ldif_entry_free( result->found.entries[--result->found.count].entry );
 	ch_free( result->found.entries );
 	ch_free( result->dirs );
-	ch_free( result->key );
+	ch_free( result->dn.bv_val );
+	ch_free( result->ndn.bv_val );
 	ch_free( result );
 }
 
@@ -190,33 +195,38 @@ ldif_dir_watch( const char *path, int is_base )
 	ldif_dir_count++;
 }
 
-/* What a search's result depends on, beside the files: the names and the scope that it asks for. */
-static char *
-ldif_result_key( Operation *op, size_t *size )
+/* Whether a result is that of a search: of the same names, in the same scope. */
+static int
+ldif_result_is_of( const struct ldif_result *result, Operation *op )
 {
-	size_t dn = op->o_req_dn.bv_len, ndn = op->o_req_ndn.bv_len;
-	char *key = ch_malloc( *size = sizeof( op->o_bd->be_private ) + 2 + dn + ndn ), *at = key;
+	return result->backend == op->o_bd->be_private && result->scope == op->ors_scope
+		&& bvmatch( &result->ndn, &op->o_req_ndn ) && bvmatch( &result->dn, &op->o_req_dn );
+}
 
-	memcpy( at, &op->o_bd->be_private, sizeof( op->o_bd->be_private ) );
-	at += sizeof( op->o_bd->be_private );
-	*at++ = (char) op->ors_scope;
-	memcpy( at, op->o_req_dn.bv_val, dn );
-	at[dn] = 0;
-	memcpy( at + dn + 1, op->o_req_ndn.bv_val, ndn );
-	return key;
+static struct ldif_result **
+ldif_result_place( Operation *op )
+{
+	return &ldif_results[( ldif_hash( op->o_req_ndn.bv_val, op->o_req_ndn.bv_len ) + op->ors_scope ) % LDIF_WATCH_RESULTS];
 }
 
 /* What is known to be found by this search, for the caller to drop, or NULL. Sets the clock. */
 static struct ldif_result *
 ldif_result_find( Operation *op, unsigned long *clock )
 {
-	struct ldif_result *result = NULL;
+	struct ldif_result *result = ldif_known;
 	struct stat st;
-	size_t size, i;
-	char *key = NULL;
+	size_t i;
 	int watched;
 
 	*clock = 0;
+	/* The same operation's look for referrals has found it. */
+	ldif_known = NULL;
+	if ( result != NULL && ldif_known_by.op == op && ldif_known_by.time == op->o_time && ldif_known_by.tincr == op->o_tincr
+			&& ldif_result_is_of( result, op ) )
+		return result;
+	if ( result != NULL )
+		ldif_result_drop( result );
+	result = NULL;
 	/* Within a transaction all is looked at again. */
 	if ( txos_in_transaction() )
 		return NULL;
@@ -224,10 +234,8 @@ ldif_result_find( Operation *op, unsigned long *clock )
 	watched = ldif_watch_drain();
 	*clock = ldif_watch_clock;
 	if ( watched ) {
-		key = ldif_result_key( op, &size );
-		result = ldif_results[ldif_hash( key, size ) % LDIF_WATCH_RESULTS];
-		if ( result != NULL && ( result->key_size != size || memcmp( result->key, key, size ) != 0
-				|| ldif_now_ms() >= result->until_ms ) )
+		result = *ldif_result_place( op );
+		if ( result != NULL && ( !ldif_result_is_of( result, op ) || ldif_now_ms() >= result->until_ms ) )
 			result = NULL;
 		for ( i = 0; result != NULL && i < result->dir_count; i++ )
 			if ( result->dirs[i]->changed > result->clock )
@@ -242,7 +250,6 @@ ldif_result_find( Operation *op, unsigned long *clock )
 			__atomic_add_fetch( &result->users, 1, __ATOMIC_RELAXED );
 	}
 	pthread_mutex_unlock( &ldif_watch_lock );
-	ch_free( key );
 	return result;
 }
 
@@ -330,16 +337,19 @@ ldif_result_keep( Operation *op, struct ldif_found *found, struct ldif_looked *l
 	result->until_ms = ldif_now_ms() + LDIF_WATCH_KEPT_MS;
 	result->dirs = dirs;
 	result->dir_count = looked->count;
-	result->key = ldif_result_key( op, &result->key_size );
+	result->backend = op->o_bd->be_private;
+	result->scope = op->ors_scope;
+	ber_dupbv( &result->dn, &op->o_req_dn );
+	ber_dupbv( &result->ndn, &op->o_req_ndn );
 	ldif_found_copy( &result->found, found );
-	place = &ldif_results[ldif_hash( result->key, result->key_size ) % LDIF_WATCH_RESULTS];
+	place = ldif_result_place( op );
 	if ( *place != NULL )
 		ldif_result_drop( *place );
 	*place = result;
 	pthread_mutex_unlock( &ldif_watch_lock );
 }
 
-/* Whether a search is known to begin at an entry that is no referral. */
+/* Whether a search is known to begin at an entry that is no referral. What it will find is left for it. */
 static int
 ldif_is_known_plain( Operation *op )
 {
@@ -347,10 +357,19 @@ ldif_is_known_plain( Operation *op )
 	unsigned long clock;
 	int plain;
 
-	if ( op->o_tag != LDAP_REQ_SEARCH || ( result = ldif_result_find( op, &clock ) ) == NULL )
+	if ( op->o_tag != LDAP_REQ_SEARCH )
+		return 0;
+	if ( ldif_known != NULL )
+		ldif_result_drop( ldif_known );
+	ldif_known = NULL;
+	result = ldif_result_find( op, &clock );
+	if ( result == NULL )
 		return 0;
 	plain = get_manageDSAit( op ) || !is_entry_referral( result->found.entries[0].entry );
-	ldif_result_drop( result );
+	ldif_known = result;
+	ldif_known_by.op = op;
+	ldif_known_by.time = op->o_time;
+	ldif_known_by.tincr = op->o_tincr;
 	return plain;
 }
 
