@@ -389,11 +389,11 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
             Outcome::Present(version) => Some(version),
             Outcome::Absent(_) => None,
         };
-        // A directory is no commit's of this kind, only the names in it.
+        // A directory is no commit's of this kind, only the names in it. They are what a listing tells; of its attributes
+        // they change times, size and number of links, which nobody validates.
         if let Some(version) = version.filter(|version| version.kind() == FileKind::Dir) {
-            let looks = Facets::ATTRS | Facets::LISTING;
             let all = Touch { file: version.id, from: 0, to: u64::MAX, writes: false };
-            if seen.facets().intersects(looks) && !add(all) {
+            if seen.facets().intersects(Facets::LISTING) && !add(all) {
                 return None;
             }
             continue;

@@ -6,9 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::Signal;
-use txos_testkit::Lab;
 use txos_testkit::fault::steps_in;
+use txos_testkit::image::Image;
 use txos_testkit::wait::until;
+use txos_testkit::{Lab, require_some};
 
 use crate::place::start;
 use crate::program::Linked;
@@ -165,4 +166,42 @@ fn a_commit_leaves_the_programs_handler_of_sigio() {
     let _ = lab.native("for f in a c d e f; do echo $f > $f; done");
     let done = start(&lab, "between", Linked::WithLibrary).arg("sigio").run().expect(0);
     assert_eq!(done.text(), "there\n");
+}
+
+/// Commits that add names to a directory, and remove names from it, don't wait for each other: one is stopped in its middle, and others
+/// end. Whether it goes on or is killed, the others have what they did.
+#[test]
+fn commits_of_other_names_in_a_directory_do_not_wait() {
+    let lab = Lab::in_memory();
+    let image = require_some!(Image::mount(&lab, "ext4", 64, "ext4"), "no ext4 here");
+    let lab = lab.at(&image.point);
+    let _ = lab.native("touch old older oldest");
+    let commit = |what: &str, name: &str| {
+        start(&lab, "beside", Linked::WithLibrary).args([what, name]).env("TXOS_STORE", lab.store())
+    };
+    let count = lab.dir().join("count");
+    // (The store and its log are made by the first one.)
+    let _ = commit("add", "first").run().expect(0);
+    let _ = commit("add", "sample").env("TXOS_FAULT_COUNT", &count).run().expect(0);
+    let rename = steps_in(&count).iter().position(|step| step == "rename").unwrap() + 1;
+    for (killed, name, others) in
+        [(false, "one", ["two", "old"]), (true, "three", ["four", "older"])]
+    {
+        let stopped = commit("add", name).env("TXOS_FAULT", format!("stop@{rename}")).start();
+        let stat = format!("/proc/{}/stat", stopped.pid());
+        until("it is stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
+        let _ = commit("add", others[0]).run().expect(0);
+        let _ = commit("remove", others[1]).run().expect(0);
+        assert!(!lab.path(name).exists());
+        stopped.signal(if killed { Signal::KILL } else { Signal::CONT });
+        let done = stopped.wait();
+        assert!(if killed { done.killed() } else { done.code() == 0 }, "{done:?}");
+        // (What is durable in the log is redone.)
+        let _ = commit("remove", if killed { "oldest" } else { "first" }).run().expect(0);
+        for (path, there) in [(name, true), (others[0], true), (others[1], false)] {
+            assert_eq!(lab.path(path).exists(), there, "killed: {killed}, {path}");
+        }
+        assert_eq!(lab.read(name), "ours\n");
+    }
+    drop(image);
 }
