@@ -381,3 +381,52 @@ fn it_works_beside_what_the_user_preloads() {
     };
     assert_eq!(asked("on"), asked("off"));
 }
+
+/// Opens files in the order of their numbers, and lists nothing; says how often it waited for somebody.
+const NUMBERED: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+int main(void) {
+    struct rusage before, after; char name[32], byte;
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; i < 400; i++) {
+        snprintf(name, sizeof name, "many/n%04d", i);
+        int fd = open(name, O_RDONLY);
+        if (fd < 0 || read(fd, &byte, 1) != 1) return 1;
+        close(fd);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    printf("%ld\n", after.ru_nvcsw - before.ru_nvcsw);
+    return 0;
+}
+"#;
+
+/// Whoever has names from elsewhere is not stopped at each of them either, and what is recorded is the same.
+#[test]
+fn it_reads_ahead_in_a_directory_that_was_not_listed() {
+    needs_root!();
+    let s = Sandbox::new();
+    fs::create_dir(s.path("many")).unwrap();
+    for i in 0..450 {
+        fs::write(s.path(&format!("many/n{i:04}")), "x").unwrap();
+    }
+    txos_skip::require!(compile(&s, "numbered", NUMBERED, &[]), "needs a C compiler");
+    let program = s.dir.join("numbered");
+    let run = |recorder: &str| {
+        let mut command = s.exec(&[], &[program.to_str().unwrap()]);
+        command.env("TXOS_RECORDER", recorder);
+        let ran = s.finish(command.output().unwrap()).expect(0);
+        let waited: u64 = ran.stdout().trim().parse().unwrap();
+        let seen = |n: u32| ran.seen(&s.path(&format!("many/n{n:04}")));
+        (waited, (0..450).map(seen).collect::<Vec<_>>())
+    };
+    let (off, on) = (run("off"), run("on"));
+    assert!(off.0 >= 200, "{} calls were reported", off.0);
+    assert_eq!(on.1, off.1);
+    assert!(off.1[..400].iter().all(Option::is_some) && off.1[400..].iter().all(Option::is_none));
+    if cfg!(target_arch = "x86_64") {
+        assert!(on.0 < 100, "{} calls were reported", on.0);
+    }
+}

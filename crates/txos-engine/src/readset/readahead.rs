@@ -39,33 +39,37 @@ impl AheadIn {
         self.index
     }
 
-    /// What is in it now, in the order in which programs are told.
+    /// What is in it now, in the order in which programs are told. Nothing, if that is more than `most` names.
     #[must_use]
-    pub fn list(&self) -> Vec<Listed> {
+    pub fn list(&self, most: usize) -> Vec<Listed> {
         let mut all = Vec::new();
         // What can't be listed is not looked at ahead.
         let _ = crate::sys::for_each_entry(self.fd.as_fd(), |entry| {
-            all.push(Listed { name: entry.name.to_vec(), ino: entry.ino });
+            if all.len() <= most {
+                all.push(Listed { name: entry.name.to_vec(), ino: entry.ino });
+            }
         });
-        all
+        if all.len() > most { Vec::new() } else { all }
     }
 }
 
 impl ReadSet {
-    /// The directory that a path led to when it was noted, if the transaction has listed it; with the
-    /// path's last name, which is neither `.` nor `..`.
+    /// The directory that a path led to when it was noted; with the path's last name, which is neither `.` nor `..`,
+    /// and whether the transaction has listed that directory.
     #[must_use]
-    pub fn listed_parent<'p>(&self, path: &'p [u8]) -> Option<(u32, &'p [u8])> {
+    pub fn parent_of<'p>(&self, path: &'p [u8]) -> Option<(u32, &'p [u8], bool)> {
         let (parent, name) = crate::path::split(path)?;
         if matches!(name, b"." | b"..") || !multigrain() {
             return None;
         }
         let PathBinding::Dir(index) = *self.aliases.get(parent)? else { return None };
         let dir = self.dirs.get(index as usize)?;
-        let (above, own) = crate::path::split(&dir.path)?;
-        let above = self.dirs.get(*self.by_path.get(above)? as usize)?;
-        let listed = above.entries.get(own)?.facets().contains(Facets::LISTING);
-        (listed && dir.versioned).then_some((index, name))
+        let seen = || {
+            let (above, own) = crate::path::split(&dir.path)?;
+            self.dirs.get(*self.by_path.get(above)? as usize)?.entries.get(own)
+        };
+        let listed = || seen().is_some_and(|seen| seen.facets().contains(Facets::LISTING));
+        dir.versioned.then(|| (index, name, listed()))
     }
 
     /// Opens a directory to look ahead in. `None` if it is not there any more.

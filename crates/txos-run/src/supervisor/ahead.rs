@@ -1,5 +1,7 @@
-//! Reading ahead for the recorder: when a program goes through a directory that it has listed, name by
-//! name, the names that come next are observed before they are asked for, and it is not stopped at each.
+//! Reading ahead for the recorder: when a program goes through a directory in an order, name by name, the
+//! names that come next are observed before they are asked for, and it is not stopped at each. One that has
+//! listed the directory goes through it, often; of another, which has its names from elsewhere (a shell's
+//! pattern, an index), that is supposed after some looks, and the supervisor lists the directory for itself.
 //!
 //! # Invariants
 //!
@@ -33,6 +35,13 @@ const STRIDE: usize = 3;
 /// How often a directory is listed to find out in which order a program goes through it.
 const TRIES_MAX: u32 = 3;
 
+/// After so many looks into a directory that the program has not listed it is tried for the first time, and after four times
+/// as many each time it was in vain.
+const UNLISTED_AFTER: u32 = 4;
+
+/// The most names of such a directory.
+const UNLISTED_MOST: usize = 16_384;
+
 /// Batches at a time; the oldest is flushed for a new one.
 const BATCHES_MAX: usize = 64;
 
@@ -57,9 +66,12 @@ pub struct Ahead {
 struct Progress {
     /// What was looked at last, as far as is expected.
     last: Vec<u8>,
+    looks: u32,
     tries: u32,
     /// Size of the next batch; 0 before the first.
     size: usize,
+    /// The names behind the last batch, in the order that was found.
+    rest: VecDeque<Listed>,
 }
 
 /// Names of one directory that were observed together.
@@ -96,9 +108,19 @@ pub struct ReportedLook<'a> {
 impl Ahead {
     /// Whether there may be anything to read ahead after a look at this path.
     #[must_use]
-    pub fn is_of_use(&self, reads: &ReadSet, path: &[u8]) -> bool {
+    pub fn is_of_use(&mut self, reads: &ReadSet, path: &[u8]) -> bool {
         let useless = self.flushed >= JUDGED_AFTER && self.used < self.flushed / 2;
-        !useless && reads.listed_parent(path).is_some()
+        let Some((index, name, listed)) = reads.parent_of(path).filter(|_| !useless) else {
+            return false;
+        };
+        let progress = self.directories.entry(index).or_default();
+        progress.looks = progress.looks.saturating_add(1);
+        let is_due = progress.looks >= UNLISTED_AFTER << (2 * progress.tries.min(TRIES_MAX));
+        let of_use = progress.tries < TRIES_MAX && (listed || progress.size > 0 || is_due);
+        if !of_use {
+            name.clone_into(&mut progress.last);
+        }
+        of_use
     }
 
     /// Reads ahead after a look, if it is one of a sequence.
@@ -109,7 +131,7 @@ impl Ahead {
         participant: &mut Participant,
         area: &Area,
     ) {
-        let Some((index, name)) = reads.listed_parent(look.path) else { return };
+        let Some((index, name, listed)) = reads.parent_of(look.path) else { return };
         // The last name as it was written must be that of the path: no slash at the end.
         let Some(prefix) = look.written.strip_suffix(name) else { return };
         while self.batches.front().is_some_and(|b| b.at.elapsed() > OLD) {
@@ -121,11 +143,17 @@ impl Ahead {
             return;
         }
         let Some(at) = reads.ahead_in(index) else { return };
-        let names = at.list();
-        let Some(order) = order(names, &last, name) else {
-            progress.tries += 1;
-            return;
-        };
+        let mut rest = std::mem::take(&mut progress.rest);
+        if let Some(next) = rest.iter().take(STRIDE).position(|listed| listed.name == name) {
+            rest.drain(..=next);
+        } else {
+            let names = at.list(if listed { usize::MAX } else { UNLISTED_MOST });
+            let Some(order) = order(names, listed, &last, name) else {
+                progress.tries += 1;
+                return;
+            };
+            rest = order.collect();
+        }
         if let Some(position) = self.batches.iter().position(|b| b.dir == index) {
             let (all, used) = self.flush_batch(position, reads, area);
             let progress = self.directories.entry(index).or_default();
@@ -144,10 +172,8 @@ impl Ahead {
         let begun = Key::new(area.generation(), class, &look.start).bytes(prefix);
         let mut batch =
             Batch { dir: index, facets: look.facets, at: Instant::now(), names: Vec::new() };
-        for listed in order {
-            if batch.names.len() >= size {
-                break;
-            }
+        while batch.names.len() < size {
+            let Some(listed) = rest.pop_front() else { break };
             // Where the next look is expected that the kernel reports.
             if let Some(progress) = self.directories.get_mut(&index) {
                 progress.last.clone_from(&listed.name);
@@ -165,6 +191,9 @@ impl Ahead {
                 Some(slot) => batch.names.push(Pending { name: listed.name, slot, key }),
                 None => reads.end_look_ahead(index, &listed.name, None),
             }
+        }
+        if let Some(progress) = self.directories.get_mut(&index) {
+            progress.rest = rest;
         }
         if !batch.names.is_empty() {
             self.batches.push_back(batch);
@@ -197,17 +226,23 @@ impl Ahead {
     }
 }
 
-/// The names that come after `name`, in the order in which a program went from `last` to it: that of
-/// the directory, of inode numbers, or of names. `None`: in none of them.
-fn order(mut names: Vec<Listed>, last: &[u8], name: &[u8]) -> Option<impl Iterator<Item = Listed>> {
-    let mut found = after(&names, last, name);
-    if found.is_none() {
-        names.sort_unstable_by_key(|listed| listed.ino);
-        found = after(&names, last, name);
-    }
-    if found.is_none() {
-        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        found = after(&names, last, name);
+/// The names that come after `name`, in the order in which a program went from `last` to it: if it has listed
+/// the directory, that of the directory, of inode numbers or of names, and else the other way round. `None`: in none of them.
+fn order(
+    mut names: Vec<Listed>,
+    listed: bool,
+    last: &[u8],
+    name: &[u8],
+) -> Option<impl Iterator<Item = Listed>> {
+    let mut found = if listed { after(&names, last, name) } else { None };
+    for by_name in [!listed, listed] {
+        if found.is_none() {
+            match by_name {
+                true => names.sort_unstable_by(|a, b| a.name.cmp(&b.name)),
+                false => names.sort_unstable_by_key(|listed| listed.ino),
+            }
+            found = after(&names, last, name);
+        }
     }
     let next = found?;
     Some(names.into_iter().skip(next))
@@ -230,15 +265,19 @@ mod tests {
                 .map(|(name, ino)| Listed { name: name.into(), ino })
                 .to_vec()
         };
-        let of = |last: &str, name: &str| {
-            let order = order(names(), last.as_bytes(), name.as_bytes())?;
+        let of = |listed: bool, last: &str, name: &str| {
+            let order = order(names(), listed, last.as_bytes(), name.as_bytes())?;
             Some(order.map(|l| String::from_utf8(l.name).unwrap()).collect::<String>())
         };
-        assert_eq!(of("b", "a").as_deref(), Some("dcefg"));
-        assert_eq!(of("b", "d").as_deref(), Some("cefg"));
-        assert_eq!(of("f", "d").as_deref(), Some("gcaeb"));
-        assert_eq!(of("e", "f").as_deref(), Some("g"));
-        assert_eq!(of("g", "b"), None);
-        assert_eq!(of("x", "a"), None);
+        assert_eq!(of(true, "b", "a").as_deref(), Some("dcefg"));
+        assert_eq!(of(true, "b", "d").as_deref(), Some("cefg"));
+        assert_eq!(of(true, "f", "d").as_deref(), Some("gcaeb"));
+        assert_eq!(of(true, "e", "f").as_deref(), Some("g"));
+        assert_eq!(of(true, "g", "b"), None);
+        assert_eq!(of(true, "x", "a"), None);
+        // Who has not listed it knows names.
+        assert_eq!(of(false, "b", "d").as_deref(), Some("efg"));
+        assert_eq!(of(false, "f", "d").as_deref(), Some("gcaeb"));
+        assert_eq!(of(false, "b", "a"), None);
     }
 }
