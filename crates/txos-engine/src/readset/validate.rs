@@ -13,7 +13,6 @@
 //! A directory's times and size are deliberately not compared for ATTRS: they change with every
 //! unrelated name that comes or goes in it.
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -23,6 +22,7 @@ use rustix::io::Errno;
 
 use super::{ListingDigest, Observation, Outcome, PathBinding, ReadSet, SeenDir};
 use crate::error::{Conflict, ConflictKind};
+use crate::hash::{Map, Set};
 use crate::object::{Facets, FileId, FileKind};
 use crate::path::join;
 use crate::places::{Place, Places};
@@ -68,12 +68,12 @@ pub struct OwnWrites {
     pub(crate) places: Places,
     /// Entries of which this transaction has replaced, removed, created or changed the object: the publish
     /// itself compared what was there with what was observed.
-    pub(crate) verified: HashSet<Place>,
+    pub(crate) verified: Set<Place>,
     /// Inodes with several names that this transaction has changed, linked or taken a name from:
     /// their other names show it. They were verified where that was done.
-    pub(crate) inodes: HashSet<FileId>,
+    pub(crate) inodes: Set<FileId>,
     /// For each directory: what was done to its names.
-    names: HashMap<Place, NameChanges>,
+    names: Map<Place, NameChanges>,
 }
 
 /// Names that a transaction added to a directory and took from it.
@@ -209,7 +209,7 @@ impl OwnWrites {
 /// Where paths through nothing but directories led, and whether they passed anything that this transaction changed: of
 /// many paths below one another each directory is looked at once.
 #[derive(Debug, Default)]
-pub(super) struct Walks(HashMap<Place, (Place, bool)>);
+pub(super) struct Walks(Map<Place, (Place, bool)>);
 
 impl Walks {
     /// The longest part of a path that was walked, and its length.

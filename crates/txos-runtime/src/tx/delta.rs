@@ -9,7 +9,7 @@ use super::Tx;
 use super::content::Data;
 use super::files::Descriptor;
 use super::kernel::{self, Errno, Sys};
-use super::node::{Id, Map, Name, Node, Xattrs, changed};
+use super::node::{Entry, Id, Map, Name, Node, Xattrs, changed};
 use super::perm::mask;
 use super::tree::ShadowTree;
 
@@ -98,7 +98,7 @@ impl Tx {
             }
         }
         let new = self.build_new_directories()?;
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(spots.len());
         for (dir, name, now, base) in &spots {
             if let Some(what) = self.name_change(*dir, name, *now, *base, &turns)? {
                 out.push(self.delta(*dir, name, what)?);
@@ -604,18 +604,23 @@ impl ShadowTree {
 
     /// Names of stable directories, and of new ones, at which there is something else than before.
     pub fn changed_spots(&self) -> Vec<(Id, Name, Option<Id>, Option<Id>)> {
-        let mut out = Vec::new();
-        for (id, node) in self.nodes.iter().enumerate() {
-            let Some(dir) = node.dir.as_deref() else { continue };
-            if dir.changes == 0 || node.live {
-                continue;
-            }
-            for (name, entry) in dir.entries.iter().filter(|(_, e)| e.now != e.base) {
-                out.push((id, name.clone(), entry.now, entry.base));
-            }
-        }
-        out.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let names = self.changed_names();
+        let mut out: Vec<_> =
+            names.map(|(id, name, entry)| (id, name.clone(), entry.now, entry.base)).collect();
+        out.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         out
+    }
+
+    /// The same, in no order.
+    pub fn changed_names(&self) -> impl Iterator<Item = (Id, &Name, &Entry)> {
+        let dirs = self.nodes.iter().enumerate().filter_map(|(id, node)| {
+            let dir = node.dir.as_deref()?;
+            (dir.changes != 0 && !node.live).then_some((id, dir))
+        });
+        dirs.flat_map(|(id, dir)| {
+            let changed = dir.entries.iter().filter(|(_, entry)| entry.now != entry.base);
+            changed.map(move |(name, entry)| (id, name, entry))
+        })
     }
 
     /// Whether a directory exists in the finished tree only because a new one above it does.
