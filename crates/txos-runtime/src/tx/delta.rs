@@ -16,7 +16,8 @@ use super::tree::ShadowTree;
 /// A name of a directory.
 pub type Spot = (Id, Name);
 
-/// Names of stable objects that are gone, and that are new, by object.
+/// Names of stable objects that are new, by object; and those that are gone of the same objects: of one that has only lost
+/// names, nothing moved.
 #[derive(Debug, Default)]
 struct Turns {
     lost: Map<Id, Vec<Spot>>,
@@ -89,12 +90,14 @@ impl Tx {
         self.find_unchangeable();
         let spots = self.tree.changed_spots();
         let mut turns = Turns::default();
-        for (dir, name, now, base) in &spots {
-            if let Some(base) = base {
-                turns.lost.entry(*base).or_default().push((*dir, name.clone()));
+        for (dir, name, now, _) in &spots {
+            if let Some(now) = now.filter(|&now| self.tree.nodes[now].stable.is_some()) {
+                turns.gained.entry(now).or_default().push((*dir, name.clone()));
             }
-            if let Some(now) = now {
-                turns.gained.entry(*now).or_default().push((*dir, name.clone()));
+        }
+        for (dir, name, _, base) in &spots {
+            if let Some(base) = base.filter(|base| turns.gained.contains_key(base)) {
+                turns.lost.entry(base).or_default().push((*dir, name.clone()));
             }
         }
         let new = self.build_new_directories()?;
