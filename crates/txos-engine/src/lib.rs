@@ -7,6 +7,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | `hash` | tables by path and name |
 //! | [`id`], `stamp`, [`object`], [`path`], [`show`], [`error`], `codec` | names, identities, times, facets, errors |
 //! | [`patience`] | looks that somebody else may have to answer, bounded |
 //! | [`sys`] and its like | system calls, each a step that a fault can be put at |
@@ -41,6 +42,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod grain;
+mod hash;
 pub mod id;
 pub mod journal;
 mod lease;

@@ -13,8 +13,8 @@
 //! - Paths are absolute and plain: no `.`, no `..`, no doubled slash. Symbolic links are objects without
 //!   anything below.
 
+use crate::hash::Map;
 use crate::path::{join, split};
-use std::collections::HashMap;
 
 /// The name of an object or of an entry: a path at the beginning.
 pub(crate) type Place = Vec<u8>;
@@ -33,14 +33,14 @@ struct Changed {
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq, Eq))]
 struct Dictionary<V> {
-    all: HashMap<Place, V>,
+    all: Map<Place, V>,
     /// Whether something of a length is, or was, in it.
     lengths: Vec<bool>,
 }
 
 impl<V> Default for Dictionary<V> {
     fn default() -> Self {
-        Dictionary { all: HashMap::new(), lengths: Vec::new() }
+        Dictionary { all: Map::default(), lengths: Vec::new() }
     }
 }
 
@@ -75,6 +75,20 @@ impl Places {
         places.entries.all.reserve(2 * count);
         places.homes.all.reserve(count);
         places
+    }
+
+    /// Names before as many of them [are set](Places::set).
+    pub fn for_names(count: usize) -> Places {
+        let mut places = Places::default();
+        places.entries.all.reserve(count);
+        places
+    }
+
+    /// A name leads to a file of which it does not matter where it came from or went to; or to nothing. Whether it led to
+    /// one at the beginning.
+    pub fn set(&mut self, entry: Place, existed: bool, exists: bool) {
+        let object = exists.then(|| entry.clone());
+        self.entries.insert(entry, Changed { object, existed });
     }
 
     /// The entry that `path` names now.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Leaves first.
 const ORDER: &[&str] = &[
+    "hash",
     "id",
     "stamp",
     "object",

@@ -26,6 +26,7 @@ use super::entries::walk;
 use super::patch::Patch;
 use super::{Action, AttrChange, Change, ChangeSet, links};
 use crate::error::{Conflict, ConflictKind, Context, Error, Result};
+use crate::hash::{Map, Seeded, Set};
 use crate::object::FileKind;
 use crate::path::layer::split;
 use crate::path::{self, Moves, join};
@@ -224,10 +225,14 @@ impl ChangeSet {
         let _rights = crate::sys_owner::rights();
         let mut made = Maker::new(&layers, patches);
         made.check(&deltas)?;
-        let (nameless, named): (Vec<_>, Vec<_>) =
-            deltas.into_iter().enumerate().partition(|(_, delta)| delta.nameless);
-        for (number, delta) in named {
-            made.add(number, delta)?;
+        made.changes.reserve(deltas.len());
+        let mut nameless = Vec::new();
+        for (number, delta) in deltas.into_iter().enumerate() {
+            if delta.nameless {
+                nameless.push((number, delta));
+            } else {
+                made.add(number, delta)?;
+            }
         }
         made.directory_times()?;
         // What takes their names away is known by now.
@@ -298,10 +303,10 @@ impl<'a> Maker<'a> {
 
     /// Whether the deltas fit together.
     fn check(&mut self, deltas: &[Delta]) -> Result<()> {
-        let mut names = HashMap::new();
-        let mut in_place = HashSet::new();
-        let mut new = HashSet::new();
-        let mut held = HashSet::new();
+        let mut names = Map::with_capacity_and_hasher(deltas.len(), Seeded::default());
+        let mut in_place = Set::default();
+        let mut new = Set::default();
+        let mut held = Set::default();
         for delta in deltas {
             let at = |problem: &str| unsupported(&delta.path, problem);
             if delta.layer >= self.layers.len() {
@@ -329,9 +334,9 @@ impl<'a> Maker<'a> {
                 }
                 continue;
             }
-            let key = (delta.layer, delta.path.clone());
+            let key = (delta.layer, &delta.path[..]);
             if matches!(delta.what, What::Put { .. }) {
-                new.insert(key.clone());
+                new.insert(key);
             }
             let twice = if delta.what.is_in_place() {
                 !in_place.insert(key)
@@ -348,12 +353,12 @@ impl<'a> Maker<'a> {
         }
         for key in &in_place {
             if names.get(key) == Some(&false) {
-                return Err(unsupported(&key.1, "in place meets another of the same name"));
+                return Err(unsupported(key.1, "in place meets another of the same name"));
             }
         }
         for delta in deltas {
             if let What::Link { to, .. } = &delta.what
-                && new.contains(&(delta.layer, to.clone()))
+                && new.contains(&(delta.layer, &to[..]))
             {
                 let problem = "links to something new: they must be links in the store already";
                 return Err(unsupported(&delta.path, problem));
@@ -425,7 +430,8 @@ impl<'a> Maker<'a> {
     fn add(&mut self, number: usize, mut delta: Delta) -> Result<()> {
         delta.settle_time();
         let Delta { layer, path, stable_path, nameless: _, what } = delta;
-        let is_vacated = self.vacated.contains(&(layer, stable_path.clone()));
+        let is_vacated =
+            !self.vacated.is_empty() && self.vacated.contains(&(layer, stable_path.clone()));
         let there = |base: Option<Version>| base.filter(|_| !is_vacated);
         let mut change = Change {
             layer,

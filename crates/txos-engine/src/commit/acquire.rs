@@ -1,13 +1,12 @@
 //! What a commit changes, as facets of the realm: acquired before the commit lock is taken, so that
 //! nobody ever waits for another transaction while it holds the lock.
 
-use std::collections::HashMap;
-
 use rustix::fs::{AtFlags, CWD};
 
 use super::Planned;
 use crate::changeset::{Delta, What};
 use crate::error::{Conflict, ConflictKind, Error, Party};
+use crate::hash::Map;
 use crate::id::TxId;
 use crate::object::{FileId, FileKind};
 use crate::path;
@@ -158,7 +157,7 @@ pub(super) fn acquire_plan(
     plan: &Plan,
     reads: Option<&ReadSet>,
 ) -> std::result::Result<(), AcquireError> {
-    let mut dirs = Dirs { plan, known: HashMap::new() };
+    let mut dirs = Dirs { plan, known: Map::default(), last: None };
     handle.prepare().map_err(|stop| AcquireError::of(b"/", stop))?;
     for op in plan.ops.iter().filter(|op| !op.is_dir_time()) {
         // Appends commute: the commit merges them.
@@ -228,19 +227,30 @@ const PAGES_CLAIMED_MAX: usize = 256;
 /// The directories of a plan's targets, as they are in the stable tree.
 struct Dirs<'a> {
     plan: &'a Plan,
-    known: HashMap<(u16, Vec<u8>), Option<FileId>>,
+    known: Map<(u16, Vec<u8>), Option<FileId>>,
+    /// The last that was asked for: mostly it is the next as well.
+    last: Option<((u16, Vec<u8>), Option<FileId>)>,
 }
 
 impl Dirs<'_> {
     /// `None`: it is not there (yet), so nobody can have looked at a name in it.
     fn id(&mut self, layer: u16, dir: &[u8]) -> Option<FileId> {
-        let key = (layer, dir.to_vec());
-        if let Some(known) = self.known.get(&key) {
-            return *known;
+        if let Some(((of, path), id)) = &self.last
+            && (*of, &path[..]) == (layer, dir)
+        {
+            return *id;
         }
-        let path = self.plan.path_of(layer, dir);
-        let id = stat_at(CWD, &path, AtFlags::SYMLINK_NOFOLLOW).ok().map(|v| v.id);
-        self.known.insert(key, id);
+        let key = (layer, dir.to_vec());
+        let id = match self.known.get(&key) {
+            Some(known) => *known,
+            None => {
+                let path = self.plan.path_of(layer, dir);
+                let id = stat_at(CWD, &path, AtFlags::SYMLINK_NOFOLLOW).ok().map(|v| v.id);
+                self.known.insert(key.clone(), id);
+                id
+            }
+        };
+        self.last = Some((key, id));
         id
     }
 }

@@ -209,7 +209,7 @@ pub(crate) fn plan(input: &mut Input<'_>) {
         if let Ok(roots) = Roots::open(&plan) {
             let _ = publish::anything_done(&plan, &roots);
             if context & 1 == 0 {
-                let opened = publish::Opened::new();
+                let opened = publish::Opened::default();
                 let reached = publish::Reached::default();
                 let done = publish::publish(
                     &plan,

@@ -46,7 +46,6 @@ mod revert;
 mod roots;
 mod stage;
 
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
@@ -66,6 +65,7 @@ pub use revert::{RevertPreview, preview_revert, revert};
 
 use crate::changeset::ChangeSet;
 use crate::error::{Error, Result};
+use crate::hash::Map;
 use crate::id::TxId;
 use crate::journal::Journal;
 use crate::object::FileKind;
@@ -393,7 +393,7 @@ fn prepare_and_execute(
     rebuilt::put_first(plan, rebuilds);
     if !plan.ops.is_empty() {
         let again = |plan: &Plan| {
-            let (published, left) = (published_by(plan), rebuilt::Left::by(plan));
+            let (published, left) = (published_by(plan, reads), rebuilt::Left::by(plan));
             if left.is_empty() {
                 return validate(&published);
             }
@@ -605,7 +605,7 @@ fn stable_place(plan: &Plan, layer: u16, name: &LayerPath) -> LayerPath {
 /// Opens what is written in place before the gate closes on it. What a file's owner may not write to has another ctime then, and so
 /// has what an overlayfs copies first: the plan has it from here on.
 fn open_in_place(plan: &mut Plan, roots: &Roots) -> Result<publish::Opened> {
-    let mut opened = HashMap::new();
+    let mut opened = Map::default();
     let mut touched = Vec::new();
     for (index, op) in plan.ops.iter().enumerate().filter(|(_, o)| o.is_write()) {
         if let (Ok(end), Some(base)) = (roots.before(op), &op.base) {
@@ -721,17 +721,25 @@ fn no_writer_waits(plan: &Plan, gate: Option<&Gate>) -> Result<()> {
 }
 
 /// [`published_by`] of a plan that leaves paths: the entry at a target is the target, and what it leads to has that name.
-fn published_at_targets(plan: &Plan) -> OwnWrites {
+///
+/// `walks`: whether paths are walked through the tree as it was. Otherwise nobody asks where in a store files went to or
+/// came from: nothing was observed there, and nothing is below them.
+fn published_at_targets(plan: &Plan, walks: bool) -> OwnWrites {
     let names = plan.ops.iter().filter(|op| !op.is_in_place()).count();
-    let mut places = Places::for_renames(names);
+    let mut places = if walks { Places::for_renames(names) } else { Places::for_names(names) };
     let mut published = OwnWrites::default();
     published.verified.reserve(plan.ops.len());
     for op in &plan.ops {
         let linked = |v: &Version| v.nlink > 1 && v.kind() != FileKind::Dir;
         published.inodes.extend(op.base.filter(linked).map(|v| v.id));
         let target = plan.target_path(op);
-        if !op.is_in_place() {
-            plan.carry_out_at(op, target.clone(), &mut places);
+        match (walks, &op.does) {
+            (_, in_place!()) => {}
+            (true, _) => plan.carry_out_at(op, target.clone(), &mut places),
+            (false, does) => {
+                let exists = !matches!(does, Does::Remove { .. });
+                places.set(target.clone(), op.base.is_some(), exists);
+            }
         }
         if !op.is_dir_time() {
             published.verified.insert(target);
@@ -741,9 +749,13 @@ fn published_at_targets(plan: &Plan) -> OwnWrites {
     published
 }
 
-/// What a plan changes, for the second validation.
-fn published_by(plan: &Plan) -> OwnWrites {
-    if plan.leaves_paths() { published_at_targets(plan) } else { published_along_paths(plan) }
+/// What a plan changes, for the second validation of what was read.
+fn published_by(plan: &Plan, reads: &ReadSet) -> OwnWrites {
+    if plan.leaves_paths() {
+        published_at_targets(plan, reads.walks_paths())
+    } else {
+        published_along_paths(plan)
+    }
 }
 
 /// [`published_by`] of a plan in the course of which paths may lead elsewhere.
@@ -773,6 +785,8 @@ fn published_along_paths(plan: &Plan) -> OwnWrites {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
     use crate::plan::tests::{op, plan};
 
@@ -790,19 +804,33 @@ mod tests {
         ops.push(op(100, 'a', "", 0o40_755));
         let plan = plan(ops);
         assert!(plan.leaves_paths());
-        let (short, long) = (published_at_targets(&plan), published_along_paths(&plan));
-        assert_eq!(short.verified, long.verified);
-        assert_eq!(short.inodes, long.inodes);
-        assert_eq!(short.places, long.places);
+        let long = published_along_paths(&plan);
+        let walked = published_at_targets(&plan, true);
+        assert_eq!(walked.places, long.places);
+        let in_store = |dir: &[u8]| {
+            let mut stores = plan.layers.iter().map(|layer| layer.store.as_os_str().as_bytes());
+            stores.any(|store| crate::path::is_at_or_below(dir, store))
+        };
         let changed = |published: &OwnWrites| {
             let mut names: Vec<_> = published
                 .places
                 .changed_names()
+                .filter(|(dir, ..)| !in_store(dir))
                 .map(|(dir, name, exists)| (dir.to_vec(), name.to_vec(), exists))
                 .collect();
             names.sort();
             names
         };
-        assert_eq!(changed(&short), changed(&long));
+        for short in [walked, published_at_targets(&plan, false)] {
+            assert_eq!(short.verified, long.verified);
+            assert_eq!(short.inodes, long.inodes);
+            assert_eq!(changed(&short), changed(&long));
+            for path in plan.ops.iter().map(|op| plan.target_path(op)) {
+                assert_eq!(short.places.existed(&path), long.places.existed(&path));
+            }
+            for dir in (0..7).map(|n| plan.path_of(0, format!("d{n}").as_bytes())) {
+                assert_eq!(short.places.now(&dir), dir);
+            }
+        }
     }
 }

@@ -519,7 +519,7 @@ fn move_out(
     mut reads: ReadSet,
     links: &[Linked],
 ) -> Result<()> {
-    let mut published = published_by(plan);
+    let mut published = published_by(plan, &reads);
     // Who has lost a name only is otherwise as it was: what the rest has seen of it by another one still has to hold.
     let changed: HashSet<FileId> = plan.ops.iter().filter_map(changed_inode).collect();
     published.inodes.retain(|inode| changed.contains(inode));

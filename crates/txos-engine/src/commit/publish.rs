@@ -13,7 +13,6 @@
 //!   it, it is moved to the store's `rescued/` and reported.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
@@ -25,6 +24,7 @@ use super::rebuilt;
 use super::rescued;
 use super::roots::{EntryRef, Roots, at_target};
 use crate::error::{Conflict, ConflictKind, Error, Result};
+use crate::hash::{Map, Set};
 use crate::object::{FileId, FileKind};
 use crate::path;
 use crate::plan::{Does, Op, Plan, Write, in_place};
@@ -32,7 +32,7 @@ use crate::sys;
 use crate::version::{Stamp, Version};
 
 /// Files opened for writing in place before the gate closed, by operation.
-pub(super) type Opened = std::collections::HashMap<usize, OwnedFd>;
+pub(super) type Opened = Map<usize, OwnedFd>;
 
 fn conflict(plan: &Plan, op: &Op, what: ConflictKind, now: Option<Version>) -> Error {
     Error::Conflict(vec![Conflict {
@@ -58,7 +58,7 @@ pub(super) enum Extent {
 }
 
 /// Inodes that earlier operations of the same plan have moved or changed.
-pub(super) type Touched = HashSet<crate::object::FileId>;
+pub(super) type Touched = Set<crate::object::FileId>;
 
 /// How far a publish has come.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ pub(super) fn publish(
     reached: &Reached,
     progress: &dyn super::Progress,
 ) -> Result<()> {
-    let (ours, mut touched) = (written_by_us(plan), Touched::new());
+    let (ours, mut touched) = (written_by_us(plan), Touched::default());
     rebuild(plan, roots, reached)?;
     let left = rebuilt::Left::by(plan);
     let tight = tighten(plan, roots, &reached.tightened, &left)?;
@@ -131,7 +131,7 @@ pub(super) fn publish(
 
 /// Rebuilds the directories that can't be renamed: the rest of the plan is about the new ones.
 fn rebuild(plan: &Plan, roots: &Roots, reached: &Reached) -> Result<()> {
-    let touched = &Touched::new();
+    let touched = &Touched::default();
     for (index, op) in plan.ops.iter().enumerate().take_while(|(_, op)| op.is_rebuild()) {
         let at = Instant { base: op.base, opened: None, touched, keeps_times: true, time: None };
         apply(plan, roots, op, &at, &|| reached.ops.set(index + 1))?;
@@ -148,7 +148,7 @@ impl Reached {
 
 /// What in-place operations of a plan have made of inodes of which a link takes another name afterwards.
 struct ChangedByUs {
-    versions: HashMap<FileId, Option<Version>>,
+    versions: Map<FileId, Option<Version>>,
 }
 
 impl ChangedByUs {
@@ -200,7 +200,8 @@ fn tighten(
         // Another of its names may have been seen to already.
         let base = tight.now(&left.now(&plan.before_path(op), &base));
         let now = end.look().map_err(|e| at_target(plan, op, "looking at", e))?;
-        let known = if tight.has(base.id) { Touched::from([base.id]) } else { Touched::new() };
+        let known =
+            if tight.has(base.id) { Touched::from_iter([base.id]) } else { Touched::default() };
         check(plan, op, &base, now, &known)?;
         reached.set(index + 1);
         match passage.tighten(&end).map_err(|e| at_target(plan, op, "changing", e))? {
@@ -517,7 +518,7 @@ fn leaves_times(op: &Op) -> bool {
 
 /// Directories that a plan puts into place, or takes away: they have their times, and so have those in
 /// them.
-fn placed_dirs(plan: &Plan) -> HashSet<(u16, &[u8])> {
+fn placed_dirs(plan: &Plan) -> Set<(u16, &[u8])> {
     let places =
         |o: &&Op| matches!(o.does, Does::Install(_) | Does::Exchange { .. } | Does::Remove { .. });
     let is_dir = |o: &&Op| [o.base, o.new].into_iter().flatten().any(|v| v.kind() == FileKind::Dir);
@@ -526,13 +527,13 @@ fn placed_dirs(plan: &Plan) -> HashSet<(u16, &[u8])> {
 
 /// The times that directories have before a plan begins which are to keep them, whatever it does in them: others may have
 /// given them since it was made.
-fn kept_times(plan: &Plan, roots: &Roots) -> HashMap<usize, Stamp> {
+fn kept_times(plan: &Plan, roots: &Roots) -> Map<usize, Stamp> {
     let kept = plan.ops.iter().enumerate().filter(|(_, op)| op.keeps_dir_time());
     let now = |op: &Op| roots.before(op).ok()?.look().ok()?.map(|now| now.mtime);
     kept.filter_map(|(index, op)| Some((index, now(op)?))).collect()
 }
 
-fn is_below(dirs: &HashSet<(u16, &[u8])>, op: &Op) -> bool {
+fn is_below(dirs: &Set<(u16, &[u8])>, op: &Op) -> bool {
     let mut rest = &op.target[..];
     while !dirs.is_empty() && !rest.is_empty() {
         rest = crate::path::layer::split(rest).0;
@@ -702,7 +703,7 @@ pub(super) fn undo(plan: &Plan, roots: &Roots, extent: Extent) -> Result<Vec<Str
 /// the plan moved out of it has been moved back in.
 fn restore_dir_times(plan: &Plan, roots: &Roots, done: usize) -> Result<()> {
     let renames = |o: &&Op| !o.is_in_place();
-    let parents: HashSet<(u16, &[u8])> = plan
+    let parents: Set<(u16, &[u8])> = plan
         .ops
         .iter()
         .take(done)

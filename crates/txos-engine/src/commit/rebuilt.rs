@@ -476,7 +476,7 @@ fn give(old: &OwnedFd, new: &EntryRef) -> std::result::Result<(), Errno> {
 /// Moves one object of the old directory to the new one, if it is as it was found. Gives its version there.
 fn move_one(old: &EntryRef, new: &EntryRef, found: &Version) -> std::result::Result<Version, Stop> {
     let now = look(old)?;
-    if !unchanged(found, &now, &Touched::new()) {
+    if !unchanged(found, &now, &Touched::default()) {
         let what = if found.id == now.id { ConflictKind::Changed } else { ConflictKind::Replaced };
         return Err(Stop::Conflict(what, Some(now.ctime)));
     }

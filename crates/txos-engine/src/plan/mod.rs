@@ -14,7 +14,6 @@
 mod op;
 mod wire;
 
-use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -27,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::changeset::{Action, Change, ChangeSet};
 use crate::codec;
 use crate::error::{Context, Error, Result};
+use crate::hash::Map;
 use crate::id::TxId;
 use crate::object::FileKind;
 use crate::path::{LayerPath, Moves, StorePath};
@@ -149,6 +149,10 @@ impl Plan {
         };
         let mut last_slot = changes.last_slot;
         let mut by_phase: Vec<Vec<Op>> = vec![Vec::new(); 5];
+        // An operation is some hundred bytes long, and most plans are of one phase: there is room for it from the start.
+        for (phase, count) in [1, 2].map(|phase| (phase, in_phase(&changes.changes, phase))) {
+            by_phase[phase].reserve_exact(count);
+        }
         for c in &changes.changes {
             let op = |does| Op {
                 layer: u16::try_from(c.layer).unwrap_or(u16::MAX),
@@ -219,7 +223,6 @@ impl Plan {
             }
         }
         let depth = |path: &[u8]| path.iter().filter(|&&b| b == b'/').count();
-        plan.ops.reserve(by_phase.iter().map(Vec::len).sum());
         for (phase, mut ops) in by_phase.into_iter().enumerate() {
             match phase {
                 // A link follows what is done to the inode it links to; and it may be what takes
@@ -235,7 +238,11 @@ impl Plan {
                 // was changed inside a directory that is moved into a new one lies in that move's slot.
                 _ => ops = by_target(ops),
             }
-            plan.ops.append(&mut ops);
+            if plan.ops.is_empty() {
+                plan.ops = ops;
+            } else {
+                plan.ops.append(&mut ops);
+            }
         }
         plan.find_places();
         plan
@@ -286,7 +293,8 @@ impl Plan {
     pub fn leaves_paths(&self) -> bool {
         let is_dir = |v: &Option<Version>| v.is_some_and(|v| v.kind() == FileKind::Dir);
         // Whether the operation at a target changes what the name leads to.
-        let mut targets: HashMap<(u16, &[u8]), bool> = HashMap::with_capacity(self.ops.len());
+        let mut targets: Map<(u16, &[u8]), bool> =
+            Map::with_capacity_and_hasher(self.ops.len(), Default::default());
         for op in &self.ops {
             let names = match op.does {
                 Does::Install(_) | Does::Exchange { .. } | Does::Remove { .. } => {
@@ -495,6 +503,16 @@ impl Plan {
                     }
             })
     }
+}
+
+/// How many changes are surely carried out in the phase of what comes in (1), or in that of what goes (2).
+fn in_phase(changes: &[Change], phase: usize) -> usize {
+    let is_in = |change: &&Change| match change.action {
+        Action::Install | Action::Replace | Action::Rewrite => phase == 1,
+        Action::Remove => phase == 2,
+        _ => false,
+    };
+    changes.iter().filter(is_in).count()
 }
 
 /// Operations by layer and target. An operation is some hundred bytes long: each is moved once, when its place is known.

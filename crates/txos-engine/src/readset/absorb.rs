@@ -1,6 +1,6 @@
 //! Two read sets as one: of two transactions that become one.
 
-use std::collections::hash_map::Entry;
+use indexmap::map::Entry;
 
 use super::{Observation, Outcome, PathBinding, ReadSet};
 use crate::object::{Facets, FileKind};

@@ -95,11 +95,11 @@ impl ReadSet {
         let Round { aliases, notes, .. } = std::mem::take(round);
         for touch in touches.iter().filter(|touch| touch.first) {
             if let Some(dir) = self.dirs.get_mut(touch.dir as usize) {
-                dir.entries.remove(&touch.name);
+                dir.entries.swap_remove(&touch.name);
             }
         }
         for alias in &aliases {
-            self.aliases.remove(alias);
+            self.aliases.swap_remove(alias);
         }
         if let Some(round) = &mut self.round {
             round.touches.extend(touches.iter().filter(|touch| !touch.first).cloned());

@@ -24,8 +24,6 @@ mod record;
 pub mod validate;
 mod ways;
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use crate::path::{is_at_or_below, join, split};
@@ -37,6 +35,7 @@ pub use ways::Way;
 
 use crate::codec;
 use crate::error::{Error, Result};
+use crate::hash::OrderedMap;
 use crate::object::{Facets, FileId, FileKind};
 use crate::version::Version;
 
@@ -65,7 +64,7 @@ pub struct Observation {
     /// transaction's own. Others may have appended since the first look.
     pub(crate) appended_beyond: Option<u64>,
     /// The pages that were read, with their digests, if the file is followed page by page.
-    pages: Option<Vec<(u64, u64)>>,
+    pages: Option<Box<Vec<(u64, u64)>>>,
 }
 
 impl Observation {
@@ -141,13 +140,13 @@ struct SeenDir {
     /// Whether the transaction versions what lies there (else nothing is recorded).
     versioned: bool,
     #[serde(serialize_with = "in_order")]
-    entries: HashMap<Box<[u8]>, Observation>,
+    entries: OrderedMap<Box<[u8]>, Observation>,
     /// Which directory it is; not known of a set that was stored.
     #[serde(skip)]
     id: Option<FileId>,
     /// What was observed ahead: not seen yet, as far as is known.
     #[serde(skip)]
-    ahead: HashMap<Box<[u8]>, Version>,
+    ahead: OrderedMap<Box<[u8]>, Version>,
 }
 
 /// Where a directory path, as a program wrote it, led.
@@ -207,10 +206,10 @@ pub struct ReadSet {
     dirs: Vec<SeenDir>,
     /// Canonical path → index in `dirs`.
     #[serde(serialize_with = "in_order")]
-    by_path: HashMap<Box<[u8]>, u32>,
+    by_path: OrderedMap<Box<[u8]>, u32>,
     /// Path as written → where it led.
     #[serde(serialize_with = "in_order")]
-    aliases: HashMap<Box<[u8]>, PathBinding>,
+    aliases: OrderedMap<Box<[u8]>, PathBinding>,
     /// Something may have been put in the place of an object whose name has no [`Facets::REPLACED`].
     replacements_missed: bool,
     /// What was observed since it was last asked for; `None`: nobody asks.
@@ -226,7 +225,7 @@ pub struct ReadSet {
 
 /// Stores equal maps as equal bytes.
 fn in_order<V: Serialize, S: Serializer>(
-    map: &HashMap<Box<[u8]>, V>,
+    map: &OrderedMap<Box<[u8]>, V>,
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {
     let mut entries: Vec<_> = map.iter().collect();
@@ -316,6 +315,11 @@ impl ReadSet {
     pub(crate) fn kept(&self, path: &[u8]) -> bool {
         !self.replacements_missed
             && self.get(path).is_some_and(|seen| !seen.facets().contains(Facets::REPLACED))
+    }
+
+    /// Whether paths are walked again as programs wrote them.
+    pub(crate) fn walks_paths(&self) -> bool {
+        !self.aliases.is_empty()
     }
 
     /// Number of observations.

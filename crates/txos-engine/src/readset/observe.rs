@@ -1,7 +1,7 @@
 //! Taking observations: what the recorder calls for every path a program looks up.
 
+use indexmap::map::Entry;
 use std::borrow::Cow;
-use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};

@@ -6,7 +6,7 @@
 //! same name is noted in the ordinary way before that, what was observed ahead is its first observation,
 //! because the program may have seen it already.
 
-use std::collections::hash_map::Entry;
+use indexmap::map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -122,7 +122,7 @@ impl ReadSet {
     /// What was observed ahead has been looked at for `facets`, or will not be any more.
     pub fn end_look_ahead(&mut self, index: u32, name: &[u8], looked_at: Option<Facets>) {
         let Some(dir) = self.dirs.get_mut(index as usize) else { return };
-        let Some(version) = dir.ahead.remove(name) else { return };
+        let Some(version) = dir.ahead.swap_remove(name) else { return };
         let Some(facets) = looked_at else { return };
         let seen = match dir.entries.entry(name.into()) {
             Entry::Occupied(e) => e.into_mut(),

@@ -13,16 +13,17 @@
 //! A directory's times and size are deliberately not compared for ATTRS: they change with every
 //! unrelated name that comes or goes in it.
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use super::{ListingDigest, Observation, Outcome, PathBinding, ReadSet, SeenDir};
 use crate::error::{Conflict, ConflictKind};
+use crate::hash::{Map, Set};
 use crate::object::{Facets, FileId, FileKind};
 use crate::path::join;
 use crate::places::{Place, Places};
@@ -68,12 +69,12 @@ pub struct OwnWrites {
     pub(crate) places: Places,
     /// Entries of which this transaction has replaced, removed, created or changed the object: the publish
     /// itself compared what was there with what was observed.
-    pub(crate) verified: HashSet<Place>,
+    pub(crate) verified: Set<Place>,
     /// Inodes with several names that this transaction has changed, linked or taken a name from:
     /// their other names show it. They were verified where that was done.
-    pub(crate) inodes: HashSet<FileId>,
-    /// For each directory: what was done to its names.
-    names: HashMap<Place, NameChanges>,
+    pub(crate) inodes: Set<FileId>,
+    /// For each directory: what was done to its names. Made when one was listed.
+    names: OnceLock<Map<Place, NameChanges>>,
 }
 
 /// Names that a transaction added to a directory and took from it.
@@ -86,18 +87,26 @@ struct NameChanges {
 impl OwnWrites {
     /// Takes over where everything is when the publish is done.
     pub(crate) fn names_from(&mut self, places: Places) {
-        for (dir, name, exists) in places.changed_names() {
-            let names = self.names.entry(dir.to_vec()).or_default();
+        self.places = places;
+        self.names = OnceLock::new();
+    }
+
+    /// What was done to the names in each directory.
+    fn name_changes(&self) -> Map<Place, NameChanges> {
+        let mut all: Map<Place, NameChanges> = Map::default();
+        for (dir, name, exists) in self.places.changed_names() {
+            let names = all.entry(dir.to_vec()).or_default();
             if exists { &mut names.added } else { &mut names.removed }.push(name.to_vec());
         }
-        self.places = places;
+        all
     }
 
     /// The names that a directory should have now, if it had `listing` at the beginning; and whether
     /// anything was done to them.
     pub(super) fn listed(&self, dir: &[u8], listing: &ListingDigest) -> (ListingDigest, bool) {
         let mut listing = *listing;
-        let Some(changed) = self.names.get(dir) else { return (listing, false) };
+        let names = self.names.get_or_init(|| self.name_changes());
+        let Some(changed) = names.get(dir) else { return (listing, false) };
         changed.added.iter().for_each(|n| listing.add(n));
         changed.removed.iter().for_each(|n| listing.remove(n));
         (listing, true)
@@ -209,7 +218,7 @@ impl OwnWrites {
 /// Where paths through nothing but directories led, and whether they passed anything that this transaction changed: of
 /// many paths below one another each directory is looked at once.
 #[derive(Debug, Default)]
-pub(super) struct Walks(HashMap<Place, (Place, bool)>);
+pub(super) struct Walks(Map<Place, (Place, bool)>);
 
 impl Walks {
     /// The longest part of a path that was walked, and its length.
@@ -370,21 +379,20 @@ fn validate_dir(
         if terms.isolation == Isolation::Snapshot && !facets.intersects(Facets::WRITE) {
             continue;
         }
-        let path = join(&dir.path, name);
-        let verified = published.verified.contains(&path);
+        // Before the publish nothing is verified, and few paths are asked for.
+        let verified =
+            !published.verified.is_empty() && published.verified.contains(&join(&dir.path, name));
         if verified && !facets.contains(Facets::LISTING) {
             continue;
         }
-        let mut object = Object { path: &path, now_at: join(&now_at, name), dir: None, name };
+        let mut object = Object { seen: (&dir.path, name), above: &now_at, dir: None, name };
         // A directory that was moved, or taken away, is another entry's now.
-        let (elsewhere, elsewhere_name);
-        let moved_to = verified.then(|| published.places.now(&path));
+        let elsewhere;
+        let moved_to = verified.then(|| published.places.now(&object.path()));
         let at = match moved_to.as_deref().and_then(crate::path::split) {
             Some((parent, name)) => {
                 elsewhere = crate::sys::open_dir_canonical(parent);
-                elsewhere_name = name.to_vec();
-                object.name = &elsewhere_name;
-                object.now_at = join(parent, name);
+                (object.above, object.name) = (parent, name);
                 &elsewhere
             }
             None => &opened,
@@ -417,7 +425,7 @@ fn validate_dir(
         };
         if let Some(what) = found {
             conflicts.push(Conflict {
-                path: path_buf(&path),
+                path: path_buf(&object.path()),
                 what,
                 when: now.ok().map(|v| v.ctime),
             });
@@ -430,14 +438,26 @@ fn validate_dir(
 
 /// What an observation is compared with.
 struct Object<'a> {
-    /// Where it was observed.
-    path: &'a [u8],
-    /// Where it is.
-    now_at: Vec<u8>,
+    /// The directory in which it was observed, and its name there.
+    seen: (&'a [u8], &'a [u8]),
+    /// The directory in which it is.
+    above: &'a [u8],
     /// The directory in which it is, open; `None` where that can't be.
     dir: Option<&'a OwnedFd>,
     /// Its name there.
     name: &'a [u8],
+}
+
+impl Object<'_> {
+    /// Where it was observed.
+    fn path(&self) -> Vec<u8> {
+        join(self.seen.0, self.seen.1)
+    }
+
+    /// Where it is.
+    fn now_at(&self) -> Vec<u8> {
+        join(self.above, self.name)
+    }
 }
 
 /// Why an object that was there is not found, in words. Out of descriptors, or of memory, is no answer to whether it
@@ -457,7 +477,7 @@ fn check(
     object: &Object<'_>,
     (terms, published): (ValidationRules, &OwnWrites),
 ) -> Option<ConflictKind> {
-    let (path, name) = (&object.now_at[..], object.name);
+    let name = object.name;
     let facets = seen.facets();
     let (before, now) = match (seen.outcome, now) {
         (Outcome::Absent(before), Err(e)) => {
@@ -496,14 +516,14 @@ fn check(
     if now.kind() == FileKind::Dir {
         if let Some(digest) = seen.xattrs
             && !(before.ctime == now.ctime && tells_names(&now, object))
-            && crate::sys::xattr_digest(path).ok() != Some(digest)
+            && crate::sys::xattr_digest(&object.now_at()).ok() != Some(digest)
         {
             return Some(ConflictKind::ExtendedAttributes);
         }
         return check_listing(seen, Some(&now), object, published);
     }
     if now.is_passage() {
-        return check_passage(seen, &before, &now, path);
+        return check_passage(seen, &before, &now, &object.now_at());
     }
     let content = facets.intersects(whole | Facets::WRITE | Facets::APPEND) || seen.pages.is_some();
     if !content {
@@ -567,13 +587,14 @@ fn check_listing(
     if now.kind() != FileKind::Dir || before.id != now.id {
         return None; // Ours: replaced or removed as a whole, and verified there.
     }
-    let (expected, ours) = published.listed(object.path, listing);
+    let path = object.path();
+    let (expected, ours) = published.listed(&path, listing);
     let untouched = before.mtime == now.mtime && before.ctime == now.ctime;
     if !ours && untouched && tells_names(now, object) {
         return None;
     }
     let mut names = read_names(dir.as_fd(), object.name);
-    let is_ours = published.verified.contains(object.path);
+    let is_ours = published.verified.contains(&path);
     if names == Err(Errno::ACCESS) && is_ours {
         // This transaction has taken the right to list it away. Its owner has it still.
         names = crate::sys_owner::nevertheless(|| read_names(dir.as_fd(), object.name));

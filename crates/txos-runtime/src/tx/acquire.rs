@@ -17,7 +17,7 @@ use txos_engine::{sys, version};
 
 use super::deadlock::{self, FoundDeadlock, Known};
 use super::kernel::{self, Errno, Stat, Sys, look_at};
-use super::node::{Id, Looked, held};
+use super::node::{Id, Looked, Stable, held};
 use super::pipes::Pipes;
 use super::succession::Succession;
 use super::tree::ShadowTree;
@@ -28,6 +28,29 @@ const PAGES_MAX: u32 = 64;
 
 /// What a call's failure means when the transaction is doomed.
 pub const DOOMED: Errno = Errno::CANCELED;
+
+/// What of a stable object is acquired.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Entry,
+    Attributes,
+    Extent,
+    Xattrs,
+    Listing,
+}
+
+impl Part {
+    fn of(self, stable: &Stable) -> Facet<'_> {
+        let file = stable.stat.id;
+        match self {
+            Part::Entry => Facet::Entry { dir: stable.dir_id, name: &stable.name },
+            Part::Attributes => Facet::Attributes(file),
+            Part::Extent => Facet::Extent(file),
+            Part::Xattrs => Facet::Xattrs(file),
+            Part::Listing => Facet::Listing(file),
+        }
+    }
+}
 
 impl Tx {
     /// Whether another transaction has won against it, as far as the realm knows: it has not been told yet.
@@ -51,6 +74,26 @@ impl Tx {
         match handle.acquire(facet, access) {
             Ok(_) => Ok(()),
             Err(stop) => Err(self.lose_over(facet, &stop, path)),
+        }
+    }
+
+    /// Acquires a part of a stable object in the realm; nothing of one that is new.
+    fn acquire_part(&mut self, id: Id, part: Part, access: Access) -> Sys<()> {
+        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(()) };
+        let facet = part.of(stable);
+        if self.start.acquires_later(&facet, access, &stable.path) {
+            return Ok(());
+        }
+        let stop = match self.locks.handle.as_mut().map(|handle| handle.acquire(&facet, access)) {
+            Some(Ok(_)) => return Ok(()),
+            Some(Err(stop)) => Some(stop),
+            None => None,
+        };
+        // Rarely: what it is called is kept apart from the tree.
+        let stable = stable.clone();
+        match stop {
+            Some(stop) => Err(self.lose_over(&part.of(&stable), &stop, &stable.path)),
+            None => self.acquire(&part.of(&stable), access, &stable.path),
         }
     }
 
@@ -250,9 +293,8 @@ impl Tx {
         let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.held & (held::ATTRS | held::WRITE) == 0 && !node.live {
-            let (file, path) = (stable.stat.id, stable.path.clone());
             let kind = stable.stat.kind();
-            self.acquire(&Facet::Attributes(file), Access::Read, &path)?;
+            self.acquire_part(id, Part::Attributes, Access::Read)?;
             if kind == FileKind::File {
                 self.same_as_seen(id)?;
             }
@@ -268,10 +310,11 @@ impl Tx {
     /// [`DOOMED`].
     pub fn touch_xattrs(&mut self, id: Id) -> Sys<()> {
         let node = &self.tree.nodes[id];
-        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.stable.is_none() {
+            return Ok(());
+        }
         if node.held & (held::XATTRS | held::WRITE) == 0 && !node.live {
-            let (file, path) = (stable.stat.id, stable.path.clone());
-            self.acquire(&Facet::Xattrs(file), Access::Read, &path)?;
+            self.acquire_part(id, Part::Xattrs, Access::Read)?;
             self.tree.nodes[id].held |= held::XATTRS;
         }
         // A change of any of them moves ctime, which the attributes of a version include.
@@ -316,10 +359,8 @@ impl Tx {
     }
 
     fn acquire_data(&mut self, id: Id) -> Sys<()> {
-        let Some(stable) = self.tree.nodes[id].stable.as_ref() else { return Ok(()) };
-        let (file, path) = (stable.stat.id, stable.path.clone());
-        self.acquire(&Facet::Extent(file), Access::Read, &path)?;
-        self.acquire(&Facet::Attributes(file), Access::Read, &path)
+        self.acquire_part(id, Part::Extent, Access::Read)?;
+        self.acquire_part(id, Part::Attributes, Access::Read)
     }
 
     /// Before a stable file is opened for reading. The content of a small one is acquired here and not at its first read: so one
@@ -426,10 +467,11 @@ impl Tx {
     /// [`DOOMED`].
     pub fn touch_listing(&mut self, id: Id) -> Sys<()> {
         let node = &self.tree.nodes[id];
-        let Some(stable) = node.stable.as_ref() else { return Ok(()) };
+        if node.stable.is_none() {
+            return Ok(());
+        }
         if node.held & held::LISTING == 0 && !node.live {
-            let (file, path) = (stable.stat.id, stable.path.clone());
-            self.acquire(&Facet::Listing(file), Access::Read, &path)?;
+            self.acquire_part(id, Part::Listing, Access::Read)?;
             self.tree.nodes[id].held |= held::LISTING;
         }
         Ok(())
@@ -443,15 +485,13 @@ impl Tx {
         let node = &self.tree.nodes[id];
         let Some(stable) = node.stable.as_ref() else { return Ok(()) };
         if node.held & held::WRITE == 0 && !node.live {
-            let (file, path) = (stable.stat.id, stable.path.clone());
-            let kind = stable.stat.kind();
-            let (dir, name, named) = (stable.dir_id, stable.name.clone(), !stable.dir.is_empty());
+            let (kind, named) = (stable.stat.kind(), !stable.dir.is_empty());
             if named {
-                self.acquire(&Facet::Entry { dir, name: &name }, Access::Write, &path)?;
+                self.acquire_part(id, Part::Entry, Access::Write)?;
             }
-            self.acquire(&Facet::Attributes(file), Access::Write, &path)?;
+            self.acquire_part(id, Part::Attributes, Access::Write)?;
             if kind == FileKind::File {
-                self.acquire(&Facet::Extent(file), Access::Write, &path)?;
+                self.acquire_part(id, Part::Extent, Access::Write)?;
                 self.same_as_seen(id)?;
             }
             self.tree.nodes[id].held |= held::WRITE;

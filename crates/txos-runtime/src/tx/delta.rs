@@ -9,14 +9,15 @@ use super::Tx;
 use super::content::Data;
 use super::files::Descriptor;
 use super::kernel::{self, Errno, Sys};
-use super::node::{Id, Map, Name, Node, Xattrs, changed};
+use super::node::{Entry, Id, Map, Name, Node, Xattrs, changed};
 use super::perm::mask;
 use super::tree::ShadowTree;
 
 /// A name of a directory.
 pub type Spot = (Id, Name);
 
-/// Names of stable objects that are gone, and that are new, by object.
+/// Names of stable objects that are new, by object; and those that are gone of the same objects: of one that has only lost
+/// names, nothing moved.
 #[derive(Debug, Default)]
 struct Turns {
     lost: Map<Id, Vec<Spot>>,
@@ -89,16 +90,18 @@ impl Tx {
         self.find_unchangeable();
         let spots = self.tree.changed_spots();
         let mut turns = Turns::default();
-        for (dir, name, now, base) in &spots {
-            if let Some(base) = base {
-                turns.lost.entry(*base).or_default().push((*dir, name.clone()));
+        for (dir, name, now, _) in &spots {
+            if let Some(now) = now.filter(|&now| self.tree.nodes[now].stable.is_some()) {
+                turns.gained.entry(now).or_default().push((*dir, name.clone()));
             }
-            if let Some(now) = now {
-                turns.gained.entry(*now).or_default().push((*dir, name.clone()));
+        }
+        for (dir, name, _, base) in &spots {
+            if let Some(base) = base.filter(|base| turns.gained.contains_key(base)) {
+                turns.lost.entry(base).or_default().push((*dir, name.clone()));
             }
         }
         let new = self.build_new_directories()?;
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(spots.len());
         for (dir, name, now, base) in &spots {
             if let Some(what) = self.name_change(*dir, name, *now, *base, &turns)? {
                 out.push(self.delta(*dir, name, what)?);
@@ -604,18 +607,23 @@ impl ShadowTree {
 
     /// Names of stable directories, and of new ones, at which there is something else than before.
     pub fn changed_spots(&self) -> Vec<(Id, Name, Option<Id>, Option<Id>)> {
-        let mut out = Vec::new();
-        for (id, node) in self.nodes.iter().enumerate() {
-            let Some(dir) = node.dir.as_deref() else { continue };
-            if dir.changes == 0 || node.live {
-                continue;
-            }
-            for (name, entry) in dir.entries.iter().filter(|(_, e)| e.now != e.base) {
-                out.push((id, name.clone(), entry.now, entry.base));
-            }
-        }
-        out.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let names = self.changed_names();
+        let mut out: Vec<_> =
+            names.map(|(id, name, entry)| (id, name.clone(), entry.now, entry.base)).collect();
+        out.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         out
+    }
+
+    /// The same, in no order.
+    pub fn changed_names(&self) -> impl Iterator<Item = (Id, &Name, &Entry)> {
+        let dirs = self.nodes.iter().enumerate().filter_map(|(id, node)| {
+            let dir = node.dir.as_deref()?;
+            (dir.changes != 0 && !node.live).then_some((id, dir))
+        });
+        dirs.flat_map(|(id, dir)| {
+            let changed = dir.entries.iter().filter(|(_, entry)| entry.now != entry.base);
+            changed.map(move |(name, entry)| (id, name, entry))
+        })
     }
 
     /// Whether a directory exists in the finished tree only because a new one above it does.

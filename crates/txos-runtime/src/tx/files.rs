@@ -119,10 +119,10 @@ pub struct FdTable {
     /// The number that the process of this call has chosen for what the call opens.
     pub chosen: Option<i32>,
     files: Vec<OpenFile>,
-    /// Places in `files` of what was closed, for the next: a command opens no end of files.
+    /// Places in `files` of what was closed, for the next: a program opens no end of files.
     free: Vec<File>,
-    /// Whether places are used again.
-    pub reuses: bool,
+    /// Places that are in use again since the present call began.
+    reused: Vec<File>,
     /// The open files on each node, closed ones of the transaction's own left out.
     on: Map<Id, Vec<File>>,
     closed: BTreeSet<i32>,
@@ -172,10 +172,17 @@ impl FdTable {
         self.descriptor(number) == Descriptor::Untouched && !self.is_ours(number)
     }
 
-    /// The program does not get to know the numbers of what the last call has opened: files from this one on,
-    /// but for the number that it knows already.
+    /// A call begins: how many places for open files there are, for [`FdTable::close_opened_since`].
+    pub fn begin_call(&mut self) -> usize {
+        self.reused.clear();
+        self.count()
+    }
+
+    /// The program does not get to know the numbers of what the last call has opened: files from this one on, and those in
+    /// places that are used again, but for the number that it knows already.
     pub fn close_opened_since(&mut self, first: File, known: Option<i32>) {
-        for file in first..self.count() {
+        let reused = std::mem::take(&mut self.reused);
+        for file in reused.into_iter().chain(first..self.count()) {
             for number in self.get(file).numbers.clone() {
                 if known == Some(number) {
                     continue;
@@ -413,7 +420,9 @@ impl FdTable {
 
     /// Adds an open file, without a number yet.
     pub fn add(&mut self, file: OpenFile) -> File {
-        let place = self.free.pop().unwrap_or(self.files.len());
+        let free = self.free.pop();
+        self.reused.extend(free);
+        let place = free.unwrap_or(self.files.len());
         if let Some(id) = file.node {
             self.on.entry(id).or_default().push(place);
         }
@@ -468,12 +477,15 @@ impl FdTable {
             && let Some(on) = self.on.get_mut(&id)
         {
             on.retain(|&other| other != file);
+            if on.is_empty() {
+                self.on.remove(&id);
+            }
         }
         if let Some(holder) = self.get_mut(file).lock_holder.take() {
             self.close_private(holder);
         }
         // What pipes and the like were for is still asked.
-        if self.reuses && self.get(file).node.is_some() {
+        if self.get(file).node.is_some() {
             *self.get_mut(file) = OpenFile::default();
             self.free.push(file);
         }

@@ -355,7 +355,6 @@ impl Tx {
             // What a producer holds is waited for from the first call on.
             tx.start.first = single_call::First::Over;
         }
-        tx.fds.reuses = tx.how.flags & flags::COMMAND != 0;
         if tx.how.flags & (flags::ORDERED | flags::ORDER_RESET) != 0 {
             // Its turn is taken now, not at its first touch.
             tx.process.group = kernel::group_of(0).ok();
@@ -417,7 +416,7 @@ impl Tx {
         if self.doom.is_some() {
             return -i64::from(libc::ECANCELED);
         }
-        let (files, known) = (self.fds.count(), self.start.opened());
+        let (files, known) = (self.fds.begin_call(), self.start.opened());
         let answer = self.answer(call);
         if self.doom.is_some() {
             self.fds.close_opened_since(files, known);

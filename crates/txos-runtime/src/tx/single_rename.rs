@@ -62,6 +62,9 @@ impl Tx {
 
 impl ShadowTree {
     fn changed_to_move(&self) -> Option<Move> {
+        if self.changed_names().nth(2).is_some() {
+            return None;
+        }
         let [one, two] = <[_; 2]>::try_from(self.changed_spots()).ok()?;
         let (lost, gained) = if one.2.is_none() { (one, two) } else { (two, one) };
         let ((from, old, None, Some(was)), (to, new, Some(now), None)) = (lost, gained) else {

@@ -744,15 +744,31 @@ impl ShadowTree {
     /// A path of an object as the transaction sees it.
     #[must_use]
     pub fn path_of(&self, id: Id) -> Vec<u8> {
-        if id == self.top {
-            return b"/".to_vec();
+        let (mut at, mut names) = (id, Vec::new());
+        let top: &[u8] = loop {
+            if at == self.top {
+                break b"/";
+            }
+            let node = &self.nodes[at];
+            match (node.names.first(), &node.stable) {
+                (_, Some(stable)) if node.live => break &stable.path,
+                (Some((dir, name)), _) => {
+                    names.push(&name[..]);
+                    at = *dir;
+                }
+                (None, _) => break b"(deleted)",
+            }
+        };
+        let length = names.iter().map(|name| name.len() + 1).sum::<usize>();
+        let mut path = Vec::with_capacity(top.len() + length);
+        path.extend_from_slice(top);
+        for name in names.into_iter().rev() {
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
         }
-        let node = &self.nodes[id];
-        match (node.names.first(), &node.stable) {
-            (_, Some(stable)) if node.live => stable.path.clone(),
-            (Some((dir, name)), _) => join(&self.path_of(*dir), name),
-            (None, _) => b"(deleted)".to_vec(),
-        }
+        path
     }
 }
 
