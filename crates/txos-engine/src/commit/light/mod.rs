@@ -330,6 +330,11 @@ impl Work {
 /// digest wait for each other, which does no harm.
 const NAMES: FileId = FileId { dev: u64::MAX, ino: u64::MAX };
 
+/// The page of a directory by which commits of names that are durable keep apart from those that are not: what one of these changes
+/// of a directory is on the disk at no known time, and the other must not take it for its own doing ([`settled`]). It is
+/// no name's.
+const ORDER: u64 = 1 << 33;
+
 /// A name as a page: of [`NAMES`] the whole path, of a directory the name in it. Neither is 0 or the last,
 /// which belong to whoever looks at the whole directory.
 fn digest(name: &[u8]) -> u64 {
@@ -337,7 +342,7 @@ fn digest(name: &[u8]) -> u64 {
 }
 
 /// What a commit touches, for those who come while it is in flight; `None` if that is too much.
-fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
+fn touches(work: &Work, reads: &ReadSet, durable: bool) -> Option<Vec<Touch>> {
     let mut all: Vec<Touch> = Vec::new();
     let mut add = |touch: Touch| {
         if let Some(last) = all.last_mut()
@@ -359,10 +364,16 @@ fn touches(work: &Work, reads: &ReadSet) -> Option<Vec<Touch>> {
             return None;
         }
     }
+    let ends = || work.changes.ends();
+    for (at, dir) in ends().map(|end| end.dir_id).enumerate() {
+        let is_first = ends().take(at).all(|end| end.dir_id != dir);
+        if is_first && !add(Touch { file: dir, from: ORDER, to: ORDER, writes: !durable }) {
+            return None;
+        }
+    }
     for target in &work.times {
         // Names that others change give the directory a time as well. Theirs may not get lost.
-        let to = if target.is_own { u64::MAX } else { 0 };
-        if !add(Touch { file: target.id, from: 0, to, writes: true }) {
+        if !add(Touch { file: target.id, from: 0, to: u64::MAX, writes: true }) {
             return None;
         }
     }
@@ -456,7 +467,7 @@ pub fn light(
     options: &Options,
 ) -> Result<Option<Summary>> {
     let Some(work) = Work::of(grounds, deltas, reads, options)? else { return Ok(None) };
-    let Some(touches) = touches(&work, reads) else { return Ok(None) };
+    let Some(touches) = touches(&work, reads, options.durable) else { return Ok(None) };
     let id = match handle.as_ref().and_then(|t| t.id()) {
         Some(id) => id,
         None => TxId::random().at("drawing an id for", home.dir())?,
@@ -963,7 +974,13 @@ impl Commit<'_> {
         if let (Ok(()), Some(following)) = (&published, following) {
             following.note(&changes.names);
         }
-        published.map_err(|(cause, back)| self.taken_back(cause, back))?;
+        published.map_err(|(cause, back)| {
+            let flushed = || match follows {
+                true => settled::flush_taken_back(changes.names.iter().map(|n| &n.end.path[..])),
+                false => Ok(()),
+            };
+            self.taken_back(cause, back.and_then(|()| flushed()))
+        })?;
         Ok(shown)
     }
 
@@ -1147,6 +1164,9 @@ fn resolve_slot(
             Some(read) => {
                 let note = |progress| control.set_progress(number, progress);
                 if !carry_on(number, slot.progress, &read.record, note, recovered)? {
+                    let names = &read.record.names;
+                    settled::flush_taken_back(names.iter().map(|name| &name.path[..]))
+                        .map_err(|e| Error::io("flushing what was taken back in", &log.path, e))?;
                     log.void(half(slot.half), slot.offset)?;
                     log.flush()?;
                 }

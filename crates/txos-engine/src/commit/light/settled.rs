@@ -7,8 +7,9 @@
 //! # Invariants
 //!
 //! - A directory is known by the time of its last change, if every change up to that time is on the disk, or was
-//!   made by a durable record of this process that the log still holds or has flushed. Somebody else's change
-//!   gives it another time. Where it may not ([`crate::version::Version::tells_names`]) no directory is known, and
+//!   made by a durable record that the log still holds or has flushed. Somebody else's change
+//!   gives it another time. While a durable commit is in flight, light commits that are not durable change no name in its directories
+//!   ([`super::ORDER`]), and what one takes back is flushed before another can build on it. Where it may not ([`crate::version::Version::tells_names`]) no directory is known, and
 //!   each is flushed.
 //! - Only where a file system carries out changes of names and of times in order, also when they reach the disk,
 //!   do the [marks](super::marks) say what a power cut took away ([`keeps_order`]).
@@ -130,6 +131,27 @@ fn changed(dir: &OwnedFd) -> std::result::Result<Stamp, Errno> {
 /// A directory opened so that it can be flushed.
 pub(super) fn readable(dir: &OwnedFd) -> std::result::Result<OwnedFd, Errno> {
     sys::open_at(dir.as_fd(), b".", OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// Flushes the directories of names that were published and taken back. Their record counts no more, so a power cut may not leave
+/// one of them as it was in between. Others may have looked at the directories, and know them, before the slot is free.
+pub(super) fn flush_taken_back<'n>(
+    names: impl Iterator<Item = &'n [u8]>,
+) -> std::result::Result<(), Errno> {
+    let mut last = None;
+    for name in names {
+        let dir = path::split(name).map_or(&b"/"[..], |(dir, _)| dir);
+        if last == Some(dir) {
+            continue;
+        }
+        last = Some(dir);
+        match sys::open(dir, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
+            Ok(dir) => sys::fsync(dir.as_fd())?,
+            // Not by that path any more, or not readable.
+            Err(_) => rustix::fs::sync(),
+        }
+    }
+    Ok(())
 }
 
 /// Whether the file system of a directory carries out changes of names and times in order, also when they reach

@@ -734,6 +734,43 @@ fn times_of_directories() {
     assert!(commit(&[dated(&top, "a", 1_000)]).unwrap().is_none());
 }
 
+/// Commits of other names in a directory are in flight beside each other if all are durable. One that is not, one that gives the
+/// directory a time, and one that has listed it wait for the others.
+#[test]
+fn who_waits_for_whom_in_a_directory() {
+    let rig = Rig::new("beside");
+    let top = rig.top();
+    fs::create_dir(top.join("dir")).unwrap();
+    let touched = |deltas: &[Delta], durable: bool, facets: Facets| {
+        let mut reads = ReadSet::new(Coverage::default());
+        let outcome = Outcome::Present(version(&top.join("dir")));
+        reads.note_seen(top.as_os_str().as_bytes(), version(&top).id, b"dir", outcome, facets);
+        let options = options(durable);
+        let work = Work::of(&grounds(&top), deltas, &reads, &options).unwrap().unwrap();
+        touches(&work, &reads, durable).unwrap()
+    };
+    let name = |n: u32, durable: bool, facets: Facets| {
+        touched(&[put(&top, n, &format!("dir/{n}"), "x")], durable, facets)
+    };
+    let meet = |one: &[Touch], other: &[Touch]| {
+        one.iter().any(|touch| other.iter().any(|other| touch.meets(other)))
+    };
+    // (Who makes a name has looked whether it may.)
+    let may = Facets::ATTRS | Facets::ENTRY;
+    let durable = name(1, true, may);
+    let time = touched(&[dated(&top, "dir", 1_000)], false, may);
+    for (other, waits) in [
+        (name(2, true, may), false),
+        (name(1, true, may), true),
+        (name(3, false, may), true),
+        (name(4, true, may | Facets::LISTING), true),
+        (time.clone(), true),
+    ] {
+        assert_eq!((meet(&durable, &other), meet(&other, &durable)), (waits, waits), "{other:?}");
+    }
+    assert!(meet(&time, &name(5, false, may)));
+}
+
 /// What others do between the look at a directory and the setting of its time.
 #[test]
 fn times_that_others_change_at_the_last_moment() {
