@@ -224,12 +224,15 @@ fn acquire_patch(
 /// A patch of more pages claims the file.
 const PAGES_CLAIMED_MAX: usize = 256;
 
+/// A directory by its layer and path.
+type Place = (u16, Vec<u8>);
+
 /// The directories of a plan's targets, as they are in the stable tree.
 struct Dirs<'a> {
     plan: &'a Plan,
-    known: Map<(u16, Vec<u8>), Option<FileId>>,
+    known: Map<Place, Option<FileId>>,
     /// The last that was asked for: mostly it is the next as well.
-    last: Option<((u16, Vec<u8>), Option<FileId>)>,
+    last: Option<(Place, Option<FileId>)>,
 }
 
 impl Dirs<'_> {

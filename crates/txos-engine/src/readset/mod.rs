@@ -64,6 +64,10 @@ pub struct Observation {
     /// transaction's own. Others may have appended since the first look.
     pub(crate) appended_beyond: Option<u64>,
     /// The pages that were read, with their digests, if the file is followed page by page.
+    #[expect(
+        clippy::box_collection,
+        reason = "a word instead of three in each observation; few have it"
+    )]
     pages: Option<Box<Vec<(u64, u64)>>>,
 }
 
