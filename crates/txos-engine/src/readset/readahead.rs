@@ -16,6 +16,9 @@ use crate::object::{Facets, FileKind};
 use crate::realm::{Access, Facet};
 use crate::version::{Stamp, Version, multigrain, stat};
 
+/// The size of a directory up to which it is small, in bytes: of some ten thousand names on ext4.
+const SMALL: u64 = 1 << 20;
+
 /// A directory to look ahead in.
 #[derive(Debug)]
 pub struct AheadIn {
@@ -39,17 +42,21 @@ impl AheadIn {
         self.index
     }
 
-    /// What is in it now, in the order in which programs are told. Nothing, if that is more than `most` names.
+    /// Whether it is listed in a moment: it has some ten thousand names at most.
     #[must_use]
-    pub fn list(&self, most: usize) -> Vec<Listed> {
+    pub fn is_small(&self) -> bool {
+        stat(self.fd.as_fd(), b"", AtFlags::EMPTY_PATH).is_ok_and(|dir| dir.size <= SMALL)
+    }
+
+    /// What is in it now, in the order in which programs are told.
+    #[must_use]
+    pub fn list(&self) -> Vec<Listed> {
         let mut all = Vec::new();
         // What can't be listed is not looked at ahead.
         let _ = crate::sys::for_each_entry(self.fd.as_fd(), |entry| {
-            if all.len() <= most {
-                all.push(Listed { name: entry.name.to_vec(), ino: entry.ino });
-            }
+            all.push(Listed { name: entry.name.to_vec(), ino: entry.ino });
         });
-        if all.len() > most { Vec::new() } else { all }
+        all
     }
 }
 
@@ -78,7 +85,9 @@ impl ReadSet {
         let path = &self.dirs.get(index as usize)?.path;
         let dir = crate::sys::open_dir_canonical(path).ok()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&dir, ".", flags, Mode::empty()).ok()?;
+        // That it was listed nobody needs to see, as far as this user may.
+        let open = |flags| rustix::fs::openat(&dir, ".", flags, Mode::empty());
+        let fd = open(flags | OFlags::NOATIME).or_else(|_| open(flags)).ok()?;
         Some(AheadIn { index, fd })
     }
 

@@ -39,9 +39,6 @@ const TRIES_MAX: u32 = 3;
 /// as many each time it was in vain.
 const UNLISTED_AFTER: u32 = 4;
 
-/// The most names of such a directory.
-const UNLISTED_MOST: usize = 16_384;
-
 /// Batches at a time; the oldest is flushed for a new one.
 const BATCHES_MAX: usize = 64;
 
@@ -68,6 +65,8 @@ struct Progress {
     last: Vec<u8>,
     looks: u32,
     tries: u32,
+    /// The program has listed it.
+    listed: bool,
     /// Size of the next batch; 0 before the first.
     size: usize,
     /// The names behind the last batch, in the order that was found.
@@ -115,6 +114,10 @@ impl Ahead {
         };
         let progress = self.directories.entry(index).or_default();
         progress.looks = progress.looks.saturating_add(1);
+        if listed && !progress.listed {
+            // Who lists it goes through it, whatever was looked at before.
+            (progress.listed, progress.tries) = (true, 0);
+        }
         let is_due = progress.looks >= UNLISTED_AFTER << (2 * progress.tries.min(TRIES_MAX));
         let of_use = progress.tries < TRIES_MAX && (listed || progress.size > 0 || is_due);
         if !of_use {
@@ -142,12 +145,15 @@ impl Ahead {
         if last.is_empty() || progress.tries >= TRIES_MAX {
             return;
         }
-        let Some(at) = reads.ahead_in(index) else { return };
+        let Some(at) = reads.ahead_in(index).filter(|at| listed || at.is_small()) else {
+            progress.tries += 1;
+            return;
+        };
         let mut rest = std::mem::take(&mut progress.rest);
         if let Some(next) = rest.iter().take(STRIDE).position(|listed| listed.name == name) {
             rest.drain(..=next);
         } else {
-            let names = at.list(if listed { usize::MAX } else { UNLISTED_MOST });
+            let names = at.list();
             let Some(order) = order(names, listed, &last, name) else {
                 progress.tries += 1;
                 return;

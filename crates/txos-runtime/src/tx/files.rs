@@ -93,6 +93,8 @@ pub struct OpenFile {
     pub lent: bool,
     /// What of it is the machine's log's.
     pub logs: super::log::Logs,
+    /// An abort puts back what was set of it, which is known by its place: nothing else takes that.
+    pub stays: bool,
 }
 
 impl OpenFile {
@@ -485,7 +487,7 @@ impl FdTable {
             self.close_private(holder);
         }
         // What pipes and the like were for is still asked.
-        if self.get(file).node.is_some() {
+        if self.get(file).node.is_some() && !self.get(file).stays {
             *self.get_mut(file) = OpenFile::default();
             self.free.push(file);
         }

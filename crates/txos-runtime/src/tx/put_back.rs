@@ -383,6 +383,7 @@ impl Tx {
         if !is_others || settings.is_empty() || !self.puts_back() {
             return set(self);
         }
+        self.fds.get_mut(file).stays = true;
         settings.iter().for_each(|&one| self.held.put_back_mut().before(file, real, older, one));
         let answer = set(self)?;
         settings.iter().for_each(|&one| self.held.put_back_mut().after(file, real, one));

@@ -112,6 +112,17 @@ static void fifo(void) {
     CHECK(fcntl(ends[0], F_SETOWN, getpid()) == 0);
     sys_xabort(1);
     CHECK(flags_of(ends[0]) == 0 && owner_of(ends[0]) == 0);
+    /* One is closed, and something is set of another one. */
+    int both[2];
+    CHECK(mkfifo("one", 0600) == 0 && mkfifo("other", 0600) == 0);
+    both[0] = open("one", O_RDWR);
+    both[1] = open("other", O_RDWR);
+    CHECK(both[0] >= 0 && both[1] >= 0);
+    CHECK(sys_xbegin(0) == 0);
+    CHECK(fcntl(both[0], F_SETPIPE_SZ, 16384) == 16384 && close(both[0]) == 0);
+    CHECK(fcntl(both[1], F_SETPIPE_SZ, 32768) == 32768);
+    sys_xabort(1);
+    CHECK(fcntl(both[0], F_GETPIPE_SZ) == 65536 && fcntl(both[1], F_GETPIPE_SZ) == 65536);
 }
 
 /* Options of sockets. */
