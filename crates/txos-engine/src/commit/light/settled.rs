@@ -145,7 +145,7 @@ pub(super) fn flush_taken_back<'n>(
             continue;
         }
         last = Some(dir);
-        match sys::open(dir, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
+        match sys::open_dir_canonical(dir).and_then(|dir| readable(&dir)) {
             Ok(dir) => sys::fsync(dir.as_fd())?,
             // Not by that path any more, or not readable.
             Err(_) => rustix::fs::sync(),
